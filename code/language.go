@@ -28,6 +28,16 @@ type language struct {
 	image   string   // an image that has the program
 }
 
+// programs is a language whose cells are whole programs. The image dev has it.
+func programs(name, program string, aliases ...string) language {
+	return language{name: name, aliases: aliases, program: program, image: "dev",
+		argv: []string{"sh", "-c", withPython, "python3", driver.Programs, name}}
+}
+
+// withPython runs a driver that is in Python for another language.
+const withPython = `command -v python3 >/dev/null || { echo "berth: python3 is missing" >&2; exit 127; }
+exec python3 -c "$@"`
+
 // languages lists all languages; the first is the default.
 var languages = []language{
 	{name: "python", aliases: []string{"python3", "py"}, program: "python3", argv: []string{"python3", "-c",
@@ -42,6 +52,8 @@ var languages = []language{
 		driver.Java, driver.JavaDir}, image: "full"},
 	{name: "bash", aliases: []string{"sh", "shell"}, program: "bash", argv: []string{"bash", "-c", driver.Shell},
 		image: "base"},
+	programs("c", "gcc"), programs("cpp", "g++", "c++"), programs("fortran", "gfortran", "f90"),
+	programs("go", "go", "golang"), programs("rust", "rustc", "rs"), programs("php", "php"),
 }
 
 // Languages lists the names of all languages, without their aliases.

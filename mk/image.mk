@@ -1,12 +1,13 @@
-# The full image: its test, and the lists of what is pinned in berth's own images.
+# The images full and dev: their tests, and the lists of what is pinned in berth's own images.
 #
 # Included by the top Makefile.
 
 # Packages to build the image, besides those of mk/setup.mk: they fetch Python packages and npm modules.
 FULL_DEBS := python3 python3-pip $(if $(shell command -v npm),,npm)
 FULL_IMAGE := .cache/images/full.tar
+DEV_IMAGE := .cache/images/dev.tar
 
-.PHONY: setup-full test-full lock
+.PHONY: setup-full test-full test-dev lock
 setup-full: setup-test
 	$(call install,$(FULL_DEBS))
 
@@ -20,11 +21,22 @@ test-full: ## build the full image and try everything that is in it (20 GB of di
 		BERTH_FULL_IMAGE=$(abspath $(FULL_IMAGE)) \
 		go test -race -count=1 -timeout 20m -v -run '^TestFullImage$$' ./daemon
 
+test-dev: all setup-test
+test-dev: ## build the image dev and try every language in it (6 GB of disk, 10 minutes the first time)
+	@mkdir -p $(dir $(DEV_IMAGE))
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@./bin/berth image build dev --output $(DEV_IMAGE)
+	@echo "trying the image dev"
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		BERTH_DEV_IMAGE=$(abspath $(DEV_IMAGE)) \
+		go test -race -count=1 -timeout 20m -v -run '^TestDevImage$$' ./daemon
+
 # Pins the newest versions that fit each other. This machine's configuration chooses the index and the registry; neither
 # list names one.
 lock: setup-full ## pin the Python packages and modules of npm of berth's own images anew
 	@python3 sandbox-image/lock.py sandbox-image/base
 	@python3 sandbox-image/lock.py sandbox-image/full
+	@python3 sandbox-image/lock.py sandbox-image/dev
 	@cd sandbox-image/full/3-languages && rm -f package-lock.json && \
 		npm install --package-lock-only --omit-lockfile-registry-resolved --ignore-scripts --no-audit --no-fund \
 		--loglevel error

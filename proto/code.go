@@ -9,7 +9,7 @@ import (
 const MaxCode = 1 << 20
 
 // CodeLanguages are the languages that code can be in. The first is the default.
-var CodeLanguages = []string{"python", "js", "ts", "r", "java", "bash"}
+var CodeLanguages = []string{"python", "js", "ts", "r", "java", "bash", "c", "cpp", "fortran", "go", "rust", "php"}
 
 // A Program is code that runs in a fresh interpreter, or in a context.
 type Program struct {

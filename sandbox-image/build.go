@@ -108,7 +108,7 @@ type Layer struct {
 
 // definitions holds one directory per image. A new image is a new directory, named here.
 //
-//go:embed base full
+//go:embed base dev full
 var definitions embed.FS
 
 // Names returns the images that Build can make, sorted.

@@ -90,7 +90,8 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 
 // byExtension maps file extensions to languages.
 var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", ".cjs": "js", ".ts": "ts", ".mts": "ts",
-	".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash"}
+	".r": "r", ".java": "java", ".jsh": "java", ".sh": "bash", ".bash": "bash", ".c": "c", ".cc": "cpp",
+	".cpp": "cpp", ".f90": "fortran", ".go": "go", ".rs": "rust", ".php": "php"}
 
 // runCode runs the code and prints its outcome.
 func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, args []string) error {

@@ -58,13 +58,14 @@ again.
 
   base   Debian 12 with Python 3.11, pandas, polars, matplotlib, plotly, readers of office documents and PDF, Node 24
          with npm, git, jq and the usual tools of scripts (the default)
+  dev    base with the compilers of C, C++, Fortran, Go, Rust and Java, with PHP, cmake, ninja and cargo
   full   base with R, Java and JShell, TypeScript, LibreOffice, ffmpeg, ImageMagick, tesseract, pandoc, fonts of all
          scripts, and nearly 180 Python packages for numbers, charts, pictures, PDF, office documents, maps and model
          providers
 
-full is built in layers. The apt, pip and npm of this machine download the packages of a layer and check their pinned
-hashes. Downloads and finished layers stay in the cache, so a failed build continues where it stopped. The build
-downloads 1.4 GB, needs about 10 GB of disk while it runs, and takes 12 minutes or more.
+dev and full are built in layers. The apt, pip and npm of this machine download the packages of a layer and check
+their pinned hashes. Downloads and finished layers stay in the cache, so a failed build continues where it stopped. The build
+of full downloads 1.4 GB, needs about 10 GB of disk while it runs, and takes 12 minutes or more.
 
 With --output the archive is only written to a file, and no daemon is needed.`,
 		Example: `  berth image build -t tools .

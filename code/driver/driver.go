@@ -34,6 +34,10 @@ var (
 	Java string
 	//go:embed shell.sh
 	Shell string
+	// Programs runs whole programs of languages that are compiled, and of PHP. It is in Python, and takes the language
+	// as its argument.
+	//go:embed programs.py
+	Programs string
 )
 
 // acorn is dist/acorn.js of the npm package acorn 8.19.0, unchanged, packed by gzip -9n. Its license is in

