@@ -53,6 +53,7 @@ func (r *Runner) Cell(ctx context.Context, owner, container, name string, req Ce
 		return Outcome{}, err
 	}
 	defer release()
+	req.Env = withTrace(ctx, req.Env)
 	res, err = n.runCell(ctx, r, req, each)
 	if err != nil && made && (n.info().ExecID == "" || proto.CodeOf(err) == proto.Unsupported) {
 		r.forget(n) // its interpreter never started

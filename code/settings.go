@@ -1,6 +1,7 @@
 package code
 
 import (
+	"context"
 	"maps"
 	"regexp"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"berth/proto"
+	"berth/proto/span"
 )
 
 // Limits of what one cell may set.
@@ -42,4 +44,15 @@ func checkSettings(lang language, env map[string]string, cwd string) error {
 			"directory; create the context with cwd")
 	}
 	return nil
+}
+
+// withTrace adds the trace context of a cell to its environment, unless that has one of its own. The interpreter's is
+// that of the cell that started it.
+func withTrace(ctx context.Context, env map[string]string) map[string]string {
+	traced := map[string]string{}
+	if span.Environ(ctx, traced); len(traced) == 0 {
+		return env
+	}
+	maps.Copy(traced, env)
+	return traced
 }

@@ -52,8 +52,12 @@ func TestSpansOfCode(t *testing.T) {
 	program := s.await(t, trace, "code", nil)
 	has(t, program, map[string]any{"berth.code.language": "python"})
 	childOf(t, s.await(t, trace, "exec", nil), program.id)
-	call[proto.Outcome](t, s, trace, "POST", "/v1/run_code", `{"code":"1","container":"`+c.ID+`","context":"main"}`)
+	const tell = `{"code":"import os; print(os.environ['TRACEPARENT'])","context":"main","container":"`
+	out := call[proto.Outcome](t, s, trace, "POST", "/v1/run_code", tell+c.ID+`"}`)
 	cell := s.await(t, trace, "code.cell", nil)
+	if want := "00-" + trace + "-" + cell.id + "-01\n"; strings.Join(out.Logs.Stdout, "") != want {
+		t.Errorf("the cell has TRACEPARENT %q, not %q", out.Logs.Stdout, want)
+	}
 	has(t, cell, map[string]any{"berth.code.language": "python", "berth.container.id": c.ID,
 		"berth.context.id": "main"})
 	call[map[string]any](t, s, trace, "POST", "/v1/tools", `{"name":"t","tool_type":"code_runner",
