@@ -27,7 +27,7 @@ A long text is cut in its middle. A large picture or file is a link. Read a link
 // newSingle makes the handler of requests that belong to no session.
 func (e *Edge) newSingle() http.Handler {
 	server := e.newServer(singleInstructions)
-	server.AddReceivingMiddleware(singleErrors)
+	server.AddReceivingMiddleware(singleErrors, onlyDeclared)
 	return sdk.NewStreamableHTTPHandler(func(*http.Request) *sdk.Server { return server },
 		&sdk.StreamableHTTPOptions{
 			// there is nothing to come back to, so the end of a connection ends what it asked for
@@ -112,6 +112,18 @@ func decodeHeader(value string) (decoded string, ok bool) {
 	}
 	data, err := base64.StdEncoding.DecodeString(inner)
 	return string(data), err == nil && utf8.Valid(data)
+}
+
+// onlyDeclared refuses methods of capabilities that the server does not declare. The SDK answers some of them with
+// nothing, which clients with sessions have always got.
+func onlyDeclared(next sdk.MethodHandler) sdk.MethodHandler {
+	return func(ctx context.Context, method string, req sdk.Request) (sdk.Result, error) {
+		if strings.HasPrefix(method, "prompts/") || strings.HasPrefix(method, "completion/") {
+			return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound,
+				Message: "there is no method " + method + " here"}
+		}
+		return next(ctx, method, req)
+	}
 }
 
 // singleErrors replaces error numbers that only versions with sessions have.

@@ -154,6 +154,7 @@ func TestSingleRequestsAreChecked(t *testing.T) {
 		{strings.ReplaceAll(discover, "2026-07-28", "2099-01-01"), "2099-01-01", "server/discover", "", 400,
 			`"id":5,"error":{"code":-32022,`},
 		{message("nosuch", ""), "2026-07-28", "nosuch", "", 404, `"id":5,"error":{"code":-32601,`},
+		{message("prompts/list", ""), "2026-07-28", "prompts/list", "", 404, `"id":5,"error":{"code":-32601,`},
 		{message("ping", ""), "2026-07-28", "ping", "", 404, `"id":5,"error":{"code":-32601,`},
 		{message("initialize", ""), "2026-07-28", "initialize", "", 404, `"id":5,"error":{"code":-32601,`},
 		{`{"jsonrpc":"2.0","id":5,"method":"tools/list","params":{}}`, "2026-07-28", "tools/list", "", 400,
