@@ -11,8 +11,8 @@ import (
 	"berth/session"
 )
 
-// pairs reports whether a sandbox for a session is made with a pair of devices: gVisor's kernel takes a network only at
-// its start, and the warm pool's sandboxes have none.
+// pairs reports whether a sandbox for a session is made with a pair of devices: gVisor's kernel takes them only at its
+// start.
 func (r *Runtime) pairs(spec session.Spec) bool {
 	return spec.Class == proto.ClassGVisor && spec.Network && r.direct && r.outbound()
 }

@@ -38,7 +38,7 @@ func (r *Runtime) poolable(spec session.Spec) bool {
 	}
 	// gVisor's kernel takes a host name only from who starts it, and its shim does not say where the gofer is.
 	named := spec.Hostname != "" && spec.Hostname != session.DefaultHostname
-	return spec.Class != proto.ClassGVisor || r.direct && !named && !r.pairs(spec)
+	return spec.Class != proto.ClassGVisor || r.direct && !named
 }
 
 // takePooled starts session id with a sandbox of the warm pool. It returns false if that fails; then nothing has
@@ -47,7 +47,7 @@ func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) 
 	if !r.poolable(spec) {
 		return false
 	}
-	s := r.warm.Take(kindOf(spec), spec.Limits)
+	s := r.warm.Take(r.kindOf(spec), spec.Limits)
 	if s == nil {
 		return false
 	}
@@ -62,8 +62,8 @@ func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) 
 }
 
 // kindOf returns the kind of pooled sandboxes that a session can have.
-func kindOf(spec session.Spec) warmpool.Kind {
-	return warmpool.Kind{Image: spec.Image, Class: spec.Class}
+func (r *Runtime) kindOf(spec session.Spec) warmpool.Kind {
+	return warmpool.Kind{Image: spec.Image, Class: spec.Class, Network: r.pairs(spec)}
 }
 
 // bindSandbox binds a pooled sandbox to the session while the guest answers a handshake. It attaches the workspace
@@ -312,7 +312,8 @@ func (m poolMaker) Make(ctx context.Context, name string, kind warmpool.Kind, li
 	if err != nil {
 		return err
 	}
-	return m.r.makeOrUndo(ctx, name, session.Spec{Image: kind.Image, Class: kind.Class, Limits: limits}, class)
+	spec := session.Spec{Image: kind.Image, Class: kind.Class, Network: kind.Network, Limits: limits}
+	return m.r.makeOrUndo(ctx, name, spec, class)
 }
 
 func (m poolMaker) Dial(ctx context.Context, name string, kind warmpool.Kind) (run warmpool.Running, err error) {

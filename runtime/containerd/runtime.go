@@ -281,8 +281,9 @@ func (r *Runtime) learn(ctx context.Context) error {
 
 // leftOf returns what a record says about a sandbox that a warm pool made; the label is empty if none did.
 func leftOf(rec containers.Container) warmpool.Left {
-	return warmpool.Left{Name: rec.ID, Label: rec.Labels[labelWarm],
-		Kind: warmpool.Kind{Image: rec.Image, Class: proto.RuntimeClass(rec.Labels[labelClass])}}
+	kind := warmpool.Kind{Image: rec.Image, Class: proto.RuntimeClass(rec.Labels[labelClass]),
+		Network: rec.Labels[labelNetwork] != ""}
+	return warmpool.Left{Name: rec.ID, Label: rec.Labels[labelWarm], Kind: kind}
 }
 
 // Images returns the store of the images from which r makes root file systems.

@@ -40,6 +40,7 @@ const (
 	labelFirstID   = "berth/first-id"
 	labelWorkspace = "berth/workspace"
 	labelClass     = "berth/class"
+	labelNetwork   = "berth/network" // set if warmpool.Kind.Network is
 	labelWarm      = "berth/warm" // of sandboxes that the warm pool made; see warmpool.Label
 
 	// labelChain keeps an image's layers from containerd's garbage collector while the sandbox exists, even if the
@@ -124,7 +125,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
 	if err == nil && poolable {
-		r.warm.Missed(kindOf(spec), spec.Limits)
+		r.warm.Missed(r.kindOf(spec), spec.Limits)
 	}
 	return err
 }
@@ -461,6 +462,9 @@ func (r *Runtime) record(ctx context.Context, b *launch.Sandbox, spec session.Sp
 		labelFirstID: strconv.FormatUint(uint64(b.FirstID), 10),
 		labelClass:   string(spec.Class),
 		labelChain:   chain,
+	}
+	if r.pairs(spec) {
+		labels[labelNetwork] = "yes"
 	}
 	if spec.Workspace != "" {
 		labels[labelWorkspace] = spec.Workspace

@@ -161,3 +161,52 @@ func TestWarmGvisorLeft(t *testing.T) {
 		again.Close()
 	}
 }
+
+// TestWarmGvisorWithANetwork checks that the pool learns to hold sandboxes whose kernel has devices, that only sessions
+// with a network get them, and that their records say so.
+func TestWarmGvisorWithANetwork(t *testing.T) {
+	r := openWarmGvisor(t)
+	start := func(network bool) string {
+		t.Helper()
+		spec := gvisorSpec(t, r)
+		spec.Network = network
+		return startGvisor(t, r, spec)
+	}
+	if id := start(true); r.claims.sandbox(id) != id {
+		t.Fatal("a sandbox without devices was taken")
+	}
+	awaitWarm(t, r, 4) // two of each kind
+	devices := 0
+	for _, m := range r.warm.Ready(testImage(t, r)) {
+		rec, err := r.client.ContainerService().Get(r.ns(t.Context()), m.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Network != leftOf(rec).Network {
+			t.Errorf("the record of %+v has %+v", m.Kind, leftOf(rec).Kind)
+		}
+		if m.Network {
+			devices++
+		}
+	}
+	if devices != 2 {
+		t.Errorf("%d sandboxes have devices", devices)
+	}
+	plain, connected := start(false), start(true)
+	if r.claims.sandbox(plain) == plain || r.claims.sandbox(connected) == connected {
+		t.Errorf("started cold: %+v", r.warm.Counts())
+	}
+	if _, err := r.OpenOutbound(t.Context(), plain); proto.CodeOf(err) != proto.Unsupported {
+		t.Errorf("the outbound sockets of a session without a network: %v", err)
+	}
+	o, err := r.OpenOutbound(t.Context(), connected)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Close(); err != nil {
+		t.Error(err)
+	}
+	if iso, err := r.Inspect(t.Context(), connected); err != nil || iso.Network != string(proto.NetworkNone) {
+		t.Errorf("%+v, %v", iso, err)
+	}
+}

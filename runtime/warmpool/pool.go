@@ -40,8 +40,9 @@ type Size struct {
 
 // A Kind is what a pooled sandbox is made for.
 type Kind struct {
-	Image string // digest
-	Class proto.RuntimeClass
+	Image   string // digest
+	Class   proto.RuntimeClass
+	Network bool // gVisor's kernel has devices, which it takes only at its start
 }
 
 // fits reports whether a session with limits want can have a sandbox that was made with limits had.

@@ -136,7 +136,7 @@ func (p *Pool) learnImages(ctx context.Context) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.pinned = (Kind{pinned, p.cfg.Class}); pinned != "" {
+	if p.pinned = (Kind{Image: pinned, Class: p.cfg.Class}); pinned != "" {
 		p.kindPool(p.pinned)
 	}
 	for kind, of := range p.kinds {

@@ -10,7 +10,7 @@ import (
 // TestWarmPlan checks how many sandboxes each image gets of the pool's limit.
 func TestWarmPlan(t *testing.T) {
 	p := New(Config{Size: Size{Min: 2, Max: 8}}, nil)
-	kind := func(image string) Kind { return Kind{image, proto.ClassRunc} }
+	kind := func(image string) Kind { return Kind{Image: image, Class: proto.ClassRunc} }
 	add := func(name string, ago time.Duration, asked int) {
 		of := p.kindPool(kind(name))
 		of.used = time.Now().Add(-ago)
