@@ -41,7 +41,7 @@ const (
 	labelWorkspace = "berth/workspace"
 	labelClass     = "berth/class"
 	labelNetwork   = "berth/network" // set if warmpool.Kind.Network is
-	labelWarm      = "berth/warm" // of sandboxes that the warm pool made; see warmpool.Label
+	labelWarm      = "berth/warm"    // of sandboxes that the warm pool made; see warmpool.Label
 
 	// labelChain keeps an image's layers from containerd's garbage collector while the sandbox exists, even if the
 	// image loses its name.
