@@ -15,14 +15,14 @@ import (
 // and names of files say where they go.
 var _ = register(
 	Case{
-		Group: 35, Name: "tenants/librechat", Inside: true,
+		Group: 35, Name: "tenants/librechat",
 		Tries: "use another tenant's file and container through the code API of LibreChat: read, list, delete and " +
 			"take it into a run of one's own, by their session and by one's own, with the same hint",
 		Wants: "none is found, and the other tenant's file stays as it was",
 		Run:   foreignLibreChat,
 	},
 	Case{
-		Group: 1, Name: "paths/librechat", Inside: true,
+		Group: 1, Name: "paths/librechat",
 		Tries: "have a run of the code API of LibreChat put its inputs outside /mnt/data by their names: above it, " +
 			"absolute, over the program itself",
 		Wants: "each is refused",
@@ -142,7 +142,7 @@ func escapingInputs(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	names := []string{"../in", "a/../../in", "/etc/in", "/mnt/data/../in", "..", ".", "a//b", "a/./b", "a\x00b",
+	names := []string{"../in", "a/../../in", "/etc/in", "/mnt/data/../in", "..", ".", "a//b", "a/./b",
 		".berth-main.sh", strings.Repeat("x", 300), strings.Repeat("d/", 600) + "x"}
 	for _, name := range names {
 		f.Name = name
