@@ -133,6 +133,14 @@ func TestSpansOfACommand(t *testing.T) {
 	if want := "00-" + trace + "-" + ran.id + "-01 vendor=value\n"; res.Result.Result.Stdout != want {
 		t.Errorf("the command has %q, not %q", res.Result.Result.Stdout, want)
 	}
+	for range 2 { // each command of a persistent shell has its own
+		trace = s.trace()
+		res := call[proto.ExecResult](t, s, trace, "POST", execs, `{"command":"echo $TRACEPARENT","shell":"main"}`)
+		ran := s.await(t, trace, "exec", nil)
+		if want := "00-" + trace + "-" + ran.id + "-01\n"; res.Result.Result.Stdout != want {
+			t.Errorf("the command in a shell has %q, not %q", res.Result.Result.Stdout, want)
+		}
+	}
 
 	trace = s.trace()
 	call[proto.ExecResult](t, s, trace, "POST", execs, `{"command":"sleep 1000","timeout_seconds":0.1}`)
