@@ -3,6 +3,7 @@ package bridge
 import (
 	"context"
 	"encoding/json"
+	"sync"
 
 	"berth/proto"
 	"berth/session"
@@ -159,10 +160,13 @@ func (c *call) awaitApproval() *codeapi.Failure {
 			"bytes, not %d",
 			c.rec.Tool, maxReviewed, len(c.input))
 	}
-	b := c.dispatcher.b
-	c.parked = true
+	b, s := c.dispatcher.b, c.dispatcher.s
+	entry := proto.AuditEntry{Act: actPark, Outcome: proto.AuditOK, Actor: proto.ActorContainer, ExecID: c.rec.ExecID,
+		Item: c.rec.ID, Call: &proto.AuditCall{ID: c.rec.ID, Sent: c.rec.InputBytes,
+			Tool: proto.Shorten(s.Hide(c.rec.Tool), proto.MaxToolName)}}
+	c.tellParked = sync.OnceFunc(func() { s.AuditCall(entry) })
 	c.rec.State, c.rec.ExpiresAt = proto.CallParked, proto.AtOrNil(b.cfg.Now().Add(b.cfg.ParkTime))
-	hidden := c.dispatcher.s.Hide(string(c.input))
+	hidden := s.Hide(string(c.input))
 	if c.rec.Input = json.RawMessage(hidden); !json.Valid(c.rec.Input) {
 		c.rec.Input, _ = json.Marshal(hidden)
 	}

@@ -34,7 +34,10 @@ type call struct {
 	hash       string
 
 	refused *codeapi.Failure // the call was refused before it was checked
-	parked  bool             // it waits for approval, and the audit log does not have that yet; owned by run
+
+	// Writes into the audit log, once, that the call waits for approval, which is before any decision. It is set before
+	// the call is recorded, and nil for a call that needs no approval or was parked under an earlier daemon.
+	tellParked func()
 
 	ctx    context.Context // ends when no request waits for the call any more
 	cancel context.CancelFunc
@@ -245,14 +248,11 @@ func (c *call) decision() (r record, err error) {
 		r, err = findCall(tx, c.rec.ContainerID, c.rec.ID)
 		return err
 	})
+	if err == nil && c.tellParked != nil {
+		c.tellParked()
+	}
 	if err != nil || r.State != proto.CallParked {
 		return r, err
-	}
-	if c.parked {
-		c.parked = false
-		c.dispatcher.s.AuditCall(proto.AuditEntry{Act: actPark, Outcome: proto.AuditOK, Actor: proto.ActorContainer,
-			ExecID: r.ExecID, Item: r.ID, Call: &proto.AuditCall{ID: r.ID, Sent: r.InputBytes,
-				Tool: proto.Shorten(c.dispatcher.s.Hide(r.Tool), proto.MaxToolName)}})
 	}
 	timer := time.NewTimer(r.ExpiresAt.Sub(c.dispatcher.b.cfg.Now()))
 	defer timer.Stop()
@@ -307,12 +307,20 @@ func (c *call) change(fn func(*record)) {
 // decided delivers a person's decision to a call that is in memory.
 func (d *dispatcher) decided(r record) {
 	d.mu.Lock()
-	defer d.mu.Unlock()
-	if c := d.calls[callKey{r.ExecID, r.Client}]; c != nil && c.rec.ID == r.ID {
-		select {
-		case c.verdict <- r:
-		default: // it has a decision already
-		}
+	c := d.calls[callKey{r.ExecID, r.Client}]
+	if c != nil && c.rec.ID != r.ID {
+		c = nil
+	}
+	d.mu.Unlock()
+	if c == nil {
+		return
+	}
+	if c.tellParked != nil {
+		c.tellParked() // a decision may be faster than the call's own goroutine
+	}
+	select {
+	case c.verdict <- r:
+	default: // it has a decision already
 	}
 }
 

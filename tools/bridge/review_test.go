@@ -3,6 +3,7 @@ package bridge_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -530,4 +531,35 @@ func TestOneOfTwoClientsGoes(t *testing.T) {
 	if out := python(t, s, list); out != "['second']\n" {
 		t.Errorf("%s", out)
 	}
+}
+
+// The audit log has that a call waits before anybody has decided about it, however fast the decision is.
+func TestParkedIsToldBeforeTheDecision(t *testing.T) {
+	b := newBench(t, bridge.Config{})
+	s := b.create(t, proto.CodeTools{})
+	answerAll(t, b.offer(t, s, "gateway", time.Minute, pay))
+	const calls = 100
+	e := start(t, s, fmt.Sprintf("from concurrent.futures import ThreadPoolExecutor\n"+
+		"list(ThreadPoolExecutor(20).map(lambda i: call('pay', a=i, b=2), range(%d)))", calls))
+	told := map[string]bool{}
+	for decided := 0; decided < calls; {
+		list, _, err := b.Calls(owner, s.ID(), bridge.Filter{State: proto.CallParked})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range list { // asked for without a pause, to be faster than the call itself
+			if _, err := b.Approve(context.Background(), owner, s.ID(), one.ID); err != nil {
+				t.Fatal(err)
+			}
+			for len(b.entries) > 0 {
+				if entry := <-b.entries; entry.Act == "tool_call.park" {
+					told[entry.Item] = true
+				}
+			}
+			if decided++; !told[one.ID] {
+				t.Fatalf("call %d was decided, and nothing says that it waited", decided)
+			}
+		}
+	}
+	finish(t, e)
 }
