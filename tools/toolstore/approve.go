@@ -68,7 +68,9 @@ func (c *Store) decide(ctx context.Context, owner, id string, to proto.ToolRunSt
 		return rec.settle(tx, to, *d)
 	})
 	if err == nil {
+		c.parking.Lock()
 		c.notify()
+		c.parking.Unlock()
 	}
 	return rec, err
 }

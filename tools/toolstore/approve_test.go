@@ -176,3 +176,36 @@ func TestRunWaitsEvenIfDecidedAtOnce(t *testing.T) {
 		b.parked(t, `{"what": "waits"}`)
 	}
 }
+
+// The audit log has that a run waits before anybody has decided about it, however fast the decision is.
+func TestParkedIsToldBeforeTheDecision(t *testing.T) {
+	var b *bench
+	decided := make(chan error, 1)
+	b = newBench(t, toolstore.Config{Audit: func(e proto.AuditEntry) {
+		if e.Act != "tool_run.park" {
+			return
+		}
+		go func() {
+			_, err := b.Refuse(context.Background(), owner, e.Item, toolstore.Refusal{Reason: "no"})
+			decided <- err
+		}()
+		for run := (toolstore.Run{}); run.State != proto.RunRefused; { // the decision is recorded, and not told yet
+			var err error
+			if run, err = b.GetRun(owner, e.Item); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+		select {
+		case <-decided:
+			t.Error("the decision was told before the log has that the run waits")
+			decided <- nil
+		case <-time.After(50 * time.Millisecond):
+		}
+	}})
+	b.careful(t)
+	b.parked(t, `{"what": "refused at once"}`)
+	if err := <-decided; err != nil {
+		t.Error(err)
+	}
+}

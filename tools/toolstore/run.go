@@ -74,15 +74,18 @@ func (c *Store) Run(ctx context.Context, owner, name string, req RunRequest) (ru
 	if err := c.hideInput(&rec, env); err != nil {
 		return Run{}, false, err
 	}
-	if replayed, err = c.recordRun(&rec); err != nil {
+	c.parking.RLock()
+	replayed, err = c.recordRun(&rec)
+	if err == nil && !replayed && rec.State == proto.RunParked {
+		c.cfg.Audit(proto.AuditEntry{Act: actPark, Outcome: proto.AuditOK, Actor: proto.Actor(ctx), Owner: owner,
+			RequestID: proto.RequestIDOf(ctx), ContainerID: rec.Container, Item: rec.ID, Note: "tool " + rec.Tool})
+	}
+	c.parking.RUnlock()
+	if err != nil {
 		return Run{}, false, err
 	}
 	switch {
 	case rec.State == proto.RunParked:
-		if !replayed {
-			c.cfg.Audit(proto.AuditEntry{Act: actPark, Outcome: proto.AuditOK, Actor: proto.Actor(ctx), Owner: owner,
-				RequestID: proto.RequestIDOf(ctx), ContainerID: rec.Container, Item: rec.ID, Note: "tool " + rec.Tool})
-		}
 		// as recorded: it may have been decided since, but the caller is to learn that it waits
 		return rec.Run, replayed, nil
 	case replayed && !req.Background && rec.State == proto.RunRunning:

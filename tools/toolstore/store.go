@@ -68,6 +68,10 @@ type Store struct {
 	wg      sync.WaitGroup // runs under way
 	sweeper approval.Sweeper
 
+	// Read-locked from before a parked run is recorded until the audit log has it. Who decides about one locks it
+	// before the decision is told, so that the log has both in their order.
+	parking sync.RWMutex
+
 	mu      sync.Mutex               // guards what follows
 	changed chan struct{}            // closed and replaced when a run's state changes
 	lists   map[string]chan struct{} // by owner: closed when the list of tools changes; made when somebody waits
