@@ -147,7 +147,8 @@ func (d *Daemon) loops() (held []string) {
 }
 
 // changeBoot gives the daemon a boot ID that no host had. A program that starts the daemon in a mount namespace mounts
-// a file with the ID over the kernel's.
+// a file with the ID over the kernel's. A second proc, with nothing mounted over it, is there for the kernel: without
+// one that shows all, it lets no user namespace mount its own, and no step of a build would run.
 func (d *Daemon) changeBoot() (err error) {
 	if d.boot == "" {
 		if d.boot, err = os.MkdirTemp("", "berth-boot-"); err != nil {
@@ -162,8 +163,12 @@ func (d *Daemon) changeBoot() (err error) {
 	if err := os.WriteFile(id, []byte(filepath.Base(id)+"\n"), 0o644); err != nil {
 		return err
 	}
+	proc := filepath.Join(d.boot, "proc")
+	if err := os.MkdirAll(proc, 0o755); err != nil {
+		return err
+	}
 	start := fmt.Sprintf("#!/bin/sh\nexec unshare --mount --propagation slave sh -c "+
-		"'mount --bind %s %s && exec \"$0\" \"$@\"' %s \"$@\"\n", id, bootFile, bin)
+		"'mount -t proc proc %s && mount --bind %s %s && exec \"$0\" \"$@\"' %s \"$@\"\n", proc, id, bootFile, bin)
 	return os.WriteFile(filepath.Join(d.boot, "start"), []byte(start), 0o755)
 }
 
