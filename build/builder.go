@@ -237,8 +237,7 @@ func (r *runningBuild) take(ev wire.Event) {
 			stream = proto.Stderr
 		}
 		step := r.stepOf(ev.Log.Vertex)
-		step.output = append(step.output, ev.Log.Data...)
-		step.output = step.output[max(0, len(step.output)-maxLastLines):]
+		step.write(stream, ev.Log.Data)
 		r.emit(proto.BuildEvent{Type: proto.BuildLog, Log: &proto.BuildLogPart{Step: step.number,
 			Stream: stream.String(), Data: strings.ToValidUTF8(string(ev.Log.Data), "\uFFFD")}})
 	case ev.Warning != "":

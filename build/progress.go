@@ -1,6 +1,7 @@
 package build
 
 import (
+	"bytes"
 	"strings"
 
 	"berth/build/wire"
@@ -15,15 +16,39 @@ const maxLastLines = 4 << 10
 type buildStep struct {
 	number int // from 1
 	name   string
-	output []byte    // the end of its output
+	output []byte    // the end of its output, in whole lines
+	begun  [2][]byte // the line that each of stdout and stderr has begun
 	span   span.Span // while it runs
 	traced bool      // span has begun
 }
 
-// lastLines returns the whole lines at the end of the output.
+// write adds output. Pieces of the two streams come in turns, and a piece may end in the middle of a line: a line is
+// added when it is whole.
+func (s *buildStep) write(stream proto.Stream, data []byte) {
+	line := &s.begun[0]
+	if stream == proto.Stderr {
+		line = &s.begun[1]
+	}
+	*line = append(*line, data...)
+	end := bytes.LastIndexByte(*line, '\n') + 1
+	s.output = lastOf(append(s.output, (*line)[:end]...))
+	*line = lastOf(bytes.Clone((*line)[end:]))
+}
+
+// lastOf returns the end of b, as much as is kept.
+func lastOf(b []byte) []byte { return b[max(0, len(b)-maxLastLines):] }
+
+// lastLines returns the lines at the end of the output. A line that was begun, of either stream, ends here.
 func (s *buildStep) lastLines() string {
-	text := strings.ToValidUTF8(string(s.output), "\uFFFD")
-	if len(s.output) == maxLastLines {
+	all := s.output
+	for _, line := range s.begun {
+		if len(line) > 0 {
+			all = append(append(all[:len(all):len(all)], line...), '\n')
+		}
+	}
+	cut := len(all) >= maxLastLines
+	text := strings.ToValidUTF8(string(lastOf(all)), "\uFFFD")
+	if cut {
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	return text

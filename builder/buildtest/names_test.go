@@ -55,8 +55,10 @@ func TestFailureHasStepAndLastLines(t *testing.T) {
 	if err == nil || failed == nil {
 		t.Fatalf("%v, %+v", err, failed)
 	}
+	// stdout and stderr come in any order, but each line is whole
 	if !strings.Contains(failed.Step, "RUN seq 2000") || failed.ExitCode != 3 || failed.Line != 3 ||
-		!strings.HasSuffix(failed.Log, "\n2000\nthe-reason\n") || strings.Contains(failed.Log, "earlier") ||
+		!strings.Contains(failed.Log, "\n1999\n") || !strings.Contains(failed.Log, "\n2000\n") ||
+		!strings.Contains(failed.Log, "\nthe-reason\n") || strings.Contains(failed.Log, "earlier") ||
 		len(failed.Log) > 4<<10 {
 		t.Errorf("step %q, status %d, line %d, %q", failed.Step, failed.ExitCode, failed.Line, failed.Log)
 	}
