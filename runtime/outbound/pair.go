@@ -24,6 +24,10 @@ const (
 	pairOuter = "outside"
 )
 
+// pairMTU is the length of packets in bytes, the most that IPv4 has. With 1,500, a download in gVisor has two thirds of
+// the rate.
+const pairMTU = 65535
+
 // Addresses of the pair. The container is in no subnet, which would have an address for all in it.
 var (
 	pairHost = network(proto.ContainerAddress + "/32")
@@ -61,6 +65,7 @@ func makePair() error {
 	}
 	mac := func(last byte) net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, last} }
 	pair := netlink.NewVeth(netlink.NewLinkAttrs())
+	pair.MTU, pair.PeerMTU = pairMTU, pairMTU
 	pair.Name, pair.HardwareAddr = pairInner, mac(1)
 	pair.PeerName, pair.PeerHardwareAddr = pairOuter, mac(2)
 	if err := netlink.LinkAdd(pair); err != nil {
