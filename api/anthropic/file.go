@@ -1,11 +1,7 @@
 package anthropic
 
 import (
-	"io"
-	"mime"
 	"net/http"
-	"path"
-	"strconv"
 
 	"berth/api"
 	"berth/proto"
@@ -98,25 +94,5 @@ func (e edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) err
 		return coded{"file_not_downloadable", proto.Invalid(f.ID,
 			"File `%s` is not downloadable: it was uploaded, not made by code.", f.ID)}
 	}
-	setContentHeaders(w.Header(), f)
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	// An exact length lets the kernel send the file.
-	_, err = io.CopyN(w, content, f.SizeBytes)
-	return err
-}
-
-// setContentHeaders describes the content. The uploader chose the content and its type, so a browser must neither
-// guess the type nor show it as a page of this origin.
-func setContentHeaders(h http.Header, f proto.StoredFile) {
-	h.Set("Content-Type", f.MIMEType)
-	h.Set("Content-Length", strconv.FormatInt(f.SizeBytes, 10))
-	// A file from a container may have a name with directories, which a download has not.
-	name := path.Base(f.Filename)
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Cache-Control", "private, no-store")
-	h.Set("Accept-Ranges", "none")
+	return api.SendFile(w, r, f, content)
 }

@@ -3,6 +3,7 @@ package librechat
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -163,7 +164,7 @@ func (e *Edge) collect(ctx context.Context, s *session.Session, inputs []input, 
 	for _, in := range inputs {
 		given[in.name] = in
 	}
-	for _, name := range sortedNames(given) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		in := given[name]
 		if now, ok := after.files[name]; !ok && !after.more {
 			o.deleted = append(o.deleted, name)
@@ -173,7 +174,7 @@ func (e *Edge) collect(ctx context.Context, s *session.Session, inputs []input, 
 		}
 	}
 	var changed []string
-	for _, name := range sortedNames(after.files) {
+	for _, name := range slices.Sorted(maps.Keys(after.files)) {
 		if was, ok := before.files[name]; !ok || !same(after.files[name], was) {
 			changed = append(changed, name)
 		}
@@ -241,13 +242,4 @@ func (e *Edge) storeOne(ctx context.Context, s *session.Session, name string, fi
 // same reports whether a file has not changed between two snapshots. Code cannot set the time that tells it.
 func same(a, b proto.FileInfo) bool {
 	return a.SizeBytes == b.SizeBytes && a.ChangedAt.Equal(b.ChangedAt.Time) && !a.ChangedAt.Equal(time.Time{})
-}
-
-func sortedNames[T any](m map[string]T) []string {
-	names := make([]string, 0, len(m))
-	for name := range m {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }

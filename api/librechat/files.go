@@ -2,12 +2,9 @@ package librechat
 
 import (
 	"context"
-	"io"
-	"mime"
 	"net/http"
 	"path"
 	"slices"
-	"strconv"
 	"time"
 
 	"berth/api"
@@ -53,19 +50,7 @@ func (e *Edge) download(w http.ResponseWriter, r *http.Request, c api.Caller) er
 		return err
 	}
 	defer content.Close()
-	h := w.Header()
-	h.Set("Content-Type", f.MIMEType)
-	h.Set("Content-Length", strconv.FormatInt(f.SizeBytes, 10))
-	name := path.Base(f.Filename)
-	h.Set("Content-Disposition", mime.FormatMediaType("attachment", map[string]string{"filename": name}))
-	h.Set("X-Content-Type-Options", "nosniff") // the uploader chose content and type
-	h.Set("Cache-Control", "private, no-store")
-	w.WriteHeader(http.StatusOK)
-	if r.Method == http.MethodHead {
-		return nil
-	}
-	_, err = io.CopyN(w, content, f.SizeBytes)
-	return err
+	return api.SendFile(w, r, f, content)
 }
 
 // delete removes a file.

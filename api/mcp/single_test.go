@@ -159,8 +159,8 @@ func TestSingleRequestsAreChecked(t *testing.T) {
 		{message("initialize", ""), "2026-07-28", "initialize", "", 404, `"id":5,"error":{"code":-32601,`},
 		{`{"jsonrpc":"2.0","id":5,"method":"tools/list","params":{}}`, "2026-07-28", "tools/list", "", 400,
 			`"id":5,"error":{"code":-32602,`},
-		{strings.Replace(list, `,"io.modelcontextprotocol/clientCapabilities":{}`, "", 1), "2026-07-28", "tools/list", "",
-			400, `"id":5,"error":{"code":-32602,`},
+		{strings.Replace(list, `,"io.modelcontextprotocol/clientCapabilities":{}`, "", 1), "2026-07-28", "tools/list",
+			"", 400, `"id":5,"error":{"code":-32602,`},
 		{message("tools/call", `"name":"nosuch",`), "2026-07-28", "tools/call", "nosuch", 400,
 			`"id":5,"error":{"code":-32602,`},
 		{message("resources/read", `"uri":"berth://files/file_no",`), "2026-07-28", "resources/read",
@@ -169,7 +169,8 @@ func TestSingleRequestsAreChecked(t *testing.T) {
 			"notifications/cancelled", "", 202, ""},
 	} {
 		header := []string{}
-		for name, value := range map[string]string{versionHeader: c.version, methodHeader: c.method, nameHeader: c.name} {
+		for name, value := range map[string]string{versionHeader: c.version, methodHeader: c.method,
+			nameHeader: c.name} {
 			if value != "" {
 				header = append(header, name, value)
 			}

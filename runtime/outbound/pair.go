@@ -34,8 +34,8 @@ var (
 	pairGate = network(proto.GatewayAddress + "/32")
 )
 
-// beyond are the networks that lie behind the gateway: all but those whose datagrams go to many. Nobody could refuse
-// these, since there is no ICMP for it.
+// beyond are the networks behind the gateway: all addresses but those of multicast and broadcast. The kernel refuses no
+// datagram to these by ICMP, so there is no route for them.
 var beyond = []string{"0.0.0.0/1", "128.0.0.0/2", "192.0.0.0/3"}
 
 // NewPair makes the network namespace of a sandbox of gVisor, with its pair of devices. runsc must be started in it. It

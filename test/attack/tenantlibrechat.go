@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Groups 35 and 1, the code API of LibreChat: a file is named by a session and an ID, which its application shows to people,
-// and names of files say where they go.
+// Groups 35 and 1, the code API of LibreChat: a file is named by a session and an ID, which its application shows to
+// people, and names of files say where they go.
 var _ = register(
 	Case{
 		Group: 35, Name: "tenants/librechat",
@@ -88,7 +88,8 @@ func foreignLibreChat(ctx context.Context, t *Target) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if a, err := neighbour.librechatRun(ctx, "cp theirs.txt kept.txt", theirs); err != nil || a.status != http.StatusOK {
+	if a, err := neighbour.librechatRun(ctx, "cp theirs.txt kept.txt", theirs); err != nil ||
+		a.status != http.StatusOK {
 		return "", fmt.Errorf("the neighbour's run was answered %d %.200s: %w", a.status, a.body, err)
 	}
 	wishes := 0

@@ -74,7 +74,7 @@ type Store struct {
 
 	mu      sync.Mutex               // guards what follows
 	changed chan struct{}            // closed and replaced when a run's state changes
-	lists   map[string]chan struct{} // by owner: closed when the list of tools changes; made when somebody waits
+	lists   map[string]chan struct{} // by owner, for those who wait; closed when the list of tools changes
 	closed  bool
 }
 

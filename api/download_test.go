@@ -1,11 +1,13 @@
-package anthropic
+package api_test
 
 import (
 	"mime"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"berth/api"
 	"berth/files/filename"
 	"berth/proto"
 )
@@ -21,9 +23,12 @@ func FuzzContentHeaders(f *testing.F) {
 		if err != nil {
 			return
 		}
-		h := http.Header{}
-		setContentHeaders(h, proto.StoredFile{Filename: name, MIMEType: "text/plain"})
-		value := h.Get("Content-Disposition")
+		w := httptest.NewRecorder()
+		if err := api.SendFile(w, httptest.NewRequest(http.MethodGet, "/", nil),
+			proto.StoredFile{Filename: name, MIMEType: "text/plain"}, strings.NewReader("")); err != nil {
+			t.Fatal(err)
+		}
+		value := w.Header().Get("Content-Disposition")
 		kind, params, err := mime.ParseMediaType(value)
 		if err != nil || kind != "attachment" || params["filename"] != name || len(params) != 1 ||
 			strings.ContainsAny(value, "\r\n") {
