@@ -11,6 +11,7 @@ import (
 
 	"berth/proto"
 	"berth/session"
+	"berth/session/fleeting"
 )
 
 // The time and output of the code_executor tool. No request can change them.
@@ -67,7 +68,7 @@ func (r *Runner) Execute(ctx context.Context, owner string, req Script, answer f
 	if err != nil {
 		return err
 	}
-	defer r.deleteContainer(ctx, owner, s)
+	defer fleeting.Delete(ctx, r.sessions, s, r.log)
 	if _, err := s.WriteFile(ctx, proto.UserDefault, scriptDir+p.file, session.WriteOptions{}, strings.NewReader(
 		req.Code)); err != nil {
 		return err

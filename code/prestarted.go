@@ -8,6 +8,7 @@ import (
 	"berth/code/cell"
 	"berth/proto"
 	"berth/session"
+	"berth/session/fleeting"
 )
 
 // A prestarted is a container with an interpreter that has started and waits for one program. This file is a speed
@@ -95,10 +96,10 @@ func (r *Runner) prestart(ctx context.Context, k prestartKey, lang language) {
 
 // startPrestarted creates the container and starts the interpreter.
 func (r *Runner) startPrestarted(ctx context.Context, k prestartKey, lang language, sp *prestarted) (err error) {
-	sp.s, err = r.sessions.Create(ctx, k.owner, proto.CreateContainer{
-		Image: k.image, RuntimeClass: k.RuntimeClass, Limits: k.Limits, Fleeting: true,
+	sp.s, err = fleeting.Create(ctx, r.sessions, k.owner, proto.CreateContainer{
+		Image: k.image, RuntimeClass: k.RuntimeClass, Limits: k.Limits,
 		Labels:             map[string]string{"berth.for": "run_code"},
-		IdleTimeoutSeconds: int64(prestartIdle.Seconds()), MaxLifetimeSeconds: int64(freshLifetime.Seconds()),
+		IdleTimeoutSeconds: int64(prestartIdle.Seconds()),
 	})
 	if err != nil {
 		return err
@@ -113,7 +114,7 @@ func (r *Runner) startPrestarted(ctx context.Context, k prestartKey, lang langua
 func (r *Runner) deletePrestarted(sp *prestarted) {
 	<-sp.ready
 	if sp.s != nil {
-		r.deleteContainer(context.Background(), sp.s.Owner(), sp.s)
+		fleeting.Delete(context.Background(), r.sessions, sp.s, r.log)
 	}
 }
 

@@ -13,14 +13,11 @@ import (
 	"berth/proto"
 	"berth/proto/span"
 	"berth/session"
+	"berth/session/fleeting"
 )
 
 // maxTimeout is the longest time limit of code. It equals that of commands.
 const maxTimeout = 24 * time.Hour
-
-// freshLifetime is the lifetime of a container that was created for one run: longer than any run may take. It deletes
-// the container if the daemon has crashed.
-const freshLifetime = 25 * time.Hour
 
 // Config configures a Runner. Sessions must be set.
 type Config struct {
@@ -100,7 +97,7 @@ func (r *Runner) Once(ctx context.Context, owner string, req proto.Program, each
 		sp = &prestarted{s: s}
 	}
 	if req.Container == "" {
-		defer r.deleteContainer(ctx, owner, sp.s)
+		defer fleeting.Delete(ctx, r.sessions, sp.s, r.log)
 	}
 	if may {
 		defer func() {
@@ -166,17 +163,8 @@ func (r *Runner) findContainer(ctx context.Context, owner string, req proto.Prog
 	if req.Container != "" {
 		return r.sessions.Get(owner, req.Container)
 	}
-	return r.sessions.Create(ctx, owner, proto.CreateContainer{Image: req.Image, RuntimeClass: req.RuntimeClass,
-		Limits: req.Limits, Network: req.Network, NetworkSecrets: req.NetworkSecrets, Fleeting: true,
-		MaxLifetimeSeconds: int64(freshLifetime.Seconds())})
-}
-
-// deleteContainer deletes a container that no client knows.
-func (r *Runner) deleteContainer(ctx context.Context, owner string, s *session.Session) {
-	err := r.sessions.Delete(context.WithoutCancel(ctx), owner, s.ID(), false)
-	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		r.log.Error("deleting a container that code ran in; a sweep will try again", "container", s.ID(), "error", err)
-	}
+	return fleeting.Create(ctx, r.sessions, owner, proto.CreateContainer{Image: req.Image,
+		RuntimeClass: req.RuntimeClass, Limits: req.Limits, Network: req.Network, NetworkSecrets: req.NetworkSecrets})
 }
 
 // CellOf returns a program as a cell of its context. It refuses options that a context cannot take.

@@ -11,6 +11,7 @@ import (
 	"berth/api"
 	"berth/proto"
 	"berth/session"
+	"berth/session/fleeting"
 )
 
 // A run asks for a run of code.
@@ -144,12 +145,11 @@ func (e *Edge) open(ctx context.Context, owner string, q run) (*box, error) {
 // container makes a container for one run, or finds that of the hint. Runs in one container take turns.
 func (e *Edge) container(ctx context.Context, owner string, q run) (*box, error) {
 	if q.Hint == "" {
-		s, err := e.cfg.Sessions.Create(ctx, owner, proto.CreateContainer{Fleeting: true,
-			MaxLifetimeSeconds: int64(freshLifetime / time.Second)})
+		s, err := fleeting.Create(ctx, e.cfg.Sessions, owner, proto.CreateContainer{})
 		if err != nil {
 			return nil, err
 		}
-		return &box{s: s, release: func() { e.remove(ctx, s) }}, nil
+		return &box{s: s, release: func() { fleeting.Delete(ctx, e.cfg.Sessions, s, e.cfg.Log) }}, nil
 	}
 	name := hintedName(q)
 	unlock, err := e.locks.Lock(ctx, owner+"\x00"+name)
@@ -168,15 +168,6 @@ func (e *Edge) container(ctx context.Context, owner string, q run) (*box, error)
 func hintedName(q run) string {
 	sum := sha256.Sum256([]byte(q.UserID + "\x00" + q.Hint))
 	return "librechat-" + hex.EncodeToString(sum[:16])
-}
-
-// remove removes a container that was made for one run.
-func (e *Edge) remove(ctx context.Context, s *session.Session) {
-	err := e.cfg.Sessions.Delete(context.WithoutCancel(ctx), s.Owner(), s.ID(), false)
-	if err != nil && proto.CodeOf(err) != proto.NotFound {
-		e.cfg.Log.Error("removing a container that code ran in; a sweep will try again", "container", s.ID(), "error",
-			err)
-	}
 }
 
 // makeData makes the working directory, unless it is there.

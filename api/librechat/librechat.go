@@ -51,10 +51,6 @@ type Config struct {
 // keepTime is how long files are kept, as in the hosted service. The application looks before it uses one again.
 const keepTime = 24 * time.Hour
 
-// freshLifetime bounds the life of a container that was made for one run. It deletes the container if the daemon has
-// crashed; it is longer than any run.
-const freshLifetime = 25 * time.Hour
-
 // An Edge serves the routes.
 type Edge struct {
 	cfg      Config
