@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"berth/proto/span"
+	"berth/test/logtest"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -21,7 +22,7 @@ import (
 // it: not the handler, the log, the audit log, spans or errors, whatever is wrong with the request.
 func TestKeyInPath(t *testing.T) {
 	const key = "berth_secret-of-a-path"
-	log, dir := &logBuffer{}, t.TempDir()
+	log, dir := &logtest.Buffer{}, t.TempDir()
 	audit := openLog(t, dir)
 	var seen []string
 	s, err := New(Config{Auth: oneKey(key), Audit: audit, Log: slog.New(slog.NewTextHandler(log, nil)), Edges: []Edge{{

@@ -2,7 +2,6 @@ package api
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -13,11 +12,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"berth/proto"
+	"berth/test/logtest"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -46,25 +45,8 @@ func serving(t *testing.T, s *Server) (addr string, stop context.CancelFunc, ser
 type site struct {
 	*httptest.Server
 	server *Server
-	log    *logBuffer
+	log    *logtest.Buffer
 	reg    *prometheus.Registry
-}
-
-type logBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *logBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *logBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // testOrigin is an origin whose pages may use the API.
@@ -72,7 +54,7 @@ const testOrigin = "https://app.example.org"
 
 func newSite(t *testing.T, edges ...Edge) *site {
 	t.Helper()
-	s := &site{log: &logBuffer{}, reg: prometheus.NewRegistry()}
+	s := &site{log: &logtest.Buffer{}, reg: prometheus.NewRegistry()}
 	var err error
 	s.server, err = New(Config{
 		Auth: oneKey(testKey), Edges: append(edges, Ops(OpsConfig{Metrics: s.reg, Open: true,
@@ -382,7 +364,7 @@ func TestShutdownCutsOff(t *testing.T) {
 		<-r.Context().Done()
 		return r.Context().Err()
 	}
-	log := &logBuffer{}
+	log := &logtest.Buffer{}
 	s, err := New(Config{
 		Auth: oneKey(testKey), Log: slog.New(slog.NewJSONHandler(log, nil)), Grace: 50 * time.Millisecond,
 		Edges: []Edge{{Dialect: Plain, Routes: []Route{

@@ -8,10 +8,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"berth/api/e2b/access"
 	"berth/proto"
+	"berth/test/porttest"
 	"berth/test/sessiontest"
 )
 
@@ -48,22 +48,7 @@ func (c client) serving(t *testing.T, body string) (b box, trafficToken *string)
 // visit requests a path of a port by the host name that getHost returns.
 func (c client) visit(t *testing.T, b box, port, path string, headers ...string) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", c.server.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Host = port + "-" + b.SandboxID + ".a.test"
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { res.Body.Close() })
-	return res
+	return porttest.Visit(t, c.server.URL, port+"-"+b.SandboxID+".a.test", path, headers...)
 }
 
 // told checks the status of an answer and what its body says.

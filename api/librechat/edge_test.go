@@ -12,7 +12,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 
 	"berth/api"
@@ -20,6 +19,7 @@ import (
 	"berth/proto"
 	"berth/session"
 	"berth/state/audit"
+	"berth/test/logtest"
 	"berth/test/sessiontest"
 )
 
@@ -27,32 +27,14 @@ import (
 type site struct {
 	*sessiontest.Stack
 	server *httptest.Server
-	log    *lines
+	log    *logtest.Buffer
 	audit  string // directory of the audit log
-}
-
-// lines is a log that is read while it is written.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.String()
 }
 
 func newSite(t *testing.T) *site {
 	t.Helper()
 	var log *audit.Log
-	st := &site{log: &lines{}, audit: t.TempDir(), Stack: sessiontest.New(t, session.Config{Audit: func(
+	st := &site{log: &logtest.Buffer{}, audit: t.TempDir(), Stack: sessiontest.New(t, session.Config{Audit: func(
 		e proto.AuditEntry) {
 		log.Append(e)
 	}})}

@@ -23,6 +23,7 @@ import (
 	"berth/session/inbound"
 	"berth/state/audit"
 	"berth/state/vault"
+	"berth/test/porttest"
 	"berth/test/sessiontest"
 )
 
@@ -98,22 +99,7 @@ func (st *site) create(t *testing.T, req proto.CreateContainer) *session.Session
 // visit requests a path of a port. Headers are pairs of name and value.
 func (st *site) visit(t *testing.T, s *session.Session, port, path string, headers ...string) *http.Response {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	t.Cleanup(cancel)
-	req, err := http.NewRequestWithContext(ctx, "GET", st.server.URL+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Host = port + "-" + proto.HostID(s.ID()) + ".a.test"
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	res, err := http.DefaultTransport.RoundTrip(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { res.Body.Close() })
-	return res
+	return porttest.Visit(t, st.server.URL, port+"-"+proto.HostID(s.ID())+".a.test", path, headers...)
 }
 
 // want checks the status of an answer and returns its body.

@@ -1,7 +1,6 @@
 package containerd
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
@@ -21,6 +20,7 @@ import (
 	"berth/runtime/diskpool"
 	"berth/runtime/warmpool"
 	"berth/session"
+	"berth/test/logtest"
 )
 
 // openWarm opens a Runtime whose pool holds two sandboxes of the test image.
@@ -413,7 +413,7 @@ func TestWarmImages(t *testing.T) {
 // TestWarmBroken checks that sessions get the usual errors if pooled sandboxes cannot be made, and that the log says
 // it once.
 func TestWarmBroken(t *testing.T) {
-	var log lockedBuffer
+	var log logtest.Buffer
 	broken := filepath.Join(t.TempDir(), "broken")
 	if err := os.WriteFile(broken, []byte("no program"), 0o755); err != nil {
 		t.Fatal(err)
@@ -438,24 +438,6 @@ func TestWarmBroken(t *testing.T) {
 	if _, err := os.Stat(r.run); !os.IsNotExist(err) {
 		t.Errorf("the run directory is left: %v", err)
 	}
-}
-
-// A lockedBuffer is a log that is read while it is written.
-type lockedBuffer struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.buf.String()
 }
 
 // TestWarmClose checks that a pool ends completely with its Runtime, and that sandboxes that sessions took from it go
