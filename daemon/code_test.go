@@ -58,7 +58,7 @@ func TestALanguageThatTheImageLacks(t *testing.T) {
 	c := call[proto.Container](t, base, 201, "POST", "/v1/containers", "{}")
 	t.Cleanup(func() { _, _, _ = base.Do("DELETE", "/v1/containers/"+c.ID, nil) })
 	contexts := "/v1/containers/" + c.ID + "/contexts"
-	for _, language := range []string{"ts", "r", "java"} {
+	for _, language := range []string{"r", "java"} {
 		for _, ask := range []struct {
 			path string
 			body any
@@ -170,10 +170,10 @@ func TestContextsInContainers(t *testing.T) {
 	call[proto.Container](t, base, 200, "POST", "/v1/containers/"+c.ID+"/stop", "")
 }
 
-// A listing is a program in a language of the full image, with its expected result. err is a part of the error.
+// A listing is a program with its expected result. err is a part of the error.
 type listing struct{ text, result, stdout, stderr, err string }
 
-var programsOfFull = map[string][]listing{
+var listings = map[string][]listing{
 	"ts": {
 		{text: "enum E {A = 1, B}; interface P {x: number}; const p: P = {x: E.B}; p", result: "{ x: 2 }"},
 		{text: "const x: number = ;", err: "<cell-1>:1\nconst x: number = ;\nSyntaxError: "},
@@ -239,9 +239,15 @@ var programsOfFull = map[string][]listing{
 	},
 }
 
+// Node compiles TypeScript in the image base, and esbuild in full.
+func TestTypeScript(t *testing.T) {
+	testListings(t, "base", "ts")
+	testTypeScriptContext(t, "base")
+}
+
 // testTypeScriptContext interrupts a context at its time limit, which must keep it.
-func testTypeScriptContext(t *testing.T) {
-	at := "/v1/containers/" + createFrom(t, "full") + "/contexts/main/run"
+func testTypeScriptContext(t *testing.T, image string) {
+	at := "/v1/containers/" + createFrom(t, image) + "/contexts/main/run"
 	cell := func(text string, seconds float64) code.Outcome {
 		t.Helper()
 		return call[code.Outcome](t, base, 200, "POST", at, asJSON(t, code.Cell{Code: text, Language: "ts",
@@ -258,11 +264,11 @@ func testTypeScriptContext(t *testing.T) {
 	}
 }
 
-// testLanguages runs, in the full image, the languages that base does not have. See TestFullImage.
-func testLanguages(t *testing.T) {
-	for language, programs := range programsOfFull {
-		for _, p := range programs {
-			res := runCode(t, proto.Program{Code: p.text, Language: language, Image: "full"})
+// testListings runs the listings of languages in an image.
+func testListings(t *testing.T, image string, languages ...string) {
+	for _, language := range languages {
+		for _, p := range listings[language] {
+			res := runCode(t, proto.Program{Code: p.text, Language: language, Image: image})
 			if got := strings.Join(res.Results, "|"); got != p.result ||
 				strings.Join(res.Logs.Stdout, "") != p.stdout || strings.Join(res.Logs.Stderr, "") != p.stderr {
 				t.Errorf("%s: %s\n%+v", language, p.text, res)

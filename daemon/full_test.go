@@ -35,8 +35,8 @@ func TestFullImage(t *testing.T) {
 	for _, path := range scripts {
 		t.Run(strings.TrimSuffix(filepath.Base(path), filepath.Ext(path)), func(t *testing.T) { trial(t, full, path) })
 	}
-	t.Run("code", testLanguages)
-	t.Run("a context of TypeScript", testTypeScriptContext)
+	t.Run("code", func(t *testing.T) { testListings(t, "full", "ts", "r", "java") })
+	t.Run("a context of TypeScript", func(t *testing.T) { testTypeScriptContext(t, "full") })
 	t.Run("media_probe", func(t *testing.T) {
 		run := mediaProbe(t, "full")
 		if text := string(run.Output); text != `{"seconds":2}` && text != `{"seconds":2.0}` || len(run.Files) != 1 {

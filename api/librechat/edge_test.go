@@ -272,7 +272,7 @@ func TestRuns(t *testing.T) {
 			{request(t, "py", "1", "args", 5), "invalid_argument", "args", 400},
 			{`{"lang": `, "invalid_argument", "JSON", 400},
 			{request(t, "f90", "end", shared...), "unsupported", "image base cannot run f90: it has no gfortran", 422},
-			{request(t, "ts", "1", shared...), "unsupported", "such as full", 422},
+			{request(t, "r", "1", shared...), "unsupported", "such as full", 422},
 			{request(t, "py", strings.Repeat("#", 9<<20)), "too_large", "8388608", 413},
 		} {
 			if got := want[failure](t, c.send(t, "POST", "/exec", r.body), r.status); got.Code != r.code ||

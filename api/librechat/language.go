@@ -32,16 +32,25 @@ m="${0%.cjs}.mjs"
 { printf 'import{createRequire as _r}from"module";const require=_r(import.meta.url);'; cat "$0"; } >"$m" &&
 exec node "$m" "$@"`
 
-// typeScript compiles with what the file imports by a relative path, to a module.
-const typeScript = `m="${0%.ts}.mjs"
-esbuild --log-level=warning --bundle --packages=external --platform=node --format=esm --outfile="$m" \
-	--banner:js='import{createRequire as _r}from"module";const require=_r(import.meta.url);' "$0" >&2 &&
-exec node "$m" "$@"`
+// typeScript compiles with what the file imports by a relative path, to a module. Where esbuild is missing, node
+// compiles the file itself, if it can, and the paths of its imports need their extensions.
+const typeScript = `if command -v esbuild >/dev/null; then
+	m="${0%.ts}.mjs"
+	esbuild --log-level=warning --bundle --packages=external --platform=node --format=esm \
+		--banner:js='import{createRequire as _r}from"module";const require=_r(import.meta.url);' \
+		--outfile="$m" "$0" >&2 || exit
+	exec node "$m" "$@"
+fi
+case $(node --version) in
+v?.*|v1?.*|v2[01].*) echo 'berth: node is missing' >&2; exit 127 ;;
+v2[2-5].*) exec node --disable-warning=ExperimentalWarning --experimental-transform-types "$0" "$@" ;;
+esac
+exec node "$0" "$@"`
 
 var languages = []language{
 	{names: []string{"py", "python", "python3"}, program: "python3", ext: "py", image: "base"},
 	{names: []string{"js", "javascript", "node", "nodejs", "bun"}, program: "node", ext: "cjs", image: "base"},
-	{names: []string{"ts", "typescript"}, program: "esbuild", ext: "ts", script: typeScript, image: "full"},
+	{names: []string{"ts", "typescript"}, program: "node", ext: "ts", script: typeScript, image: "base"},
 	{names: []string{"bash", "sh", "shell"}, program: "bash", ext: "sh", image: "base"},
 	{names: []string{"r"}, program: "Rscript", ext: "R", image: "full"},
 	{names: []string{"java"}, program: "java", ext: "java", image: "dev"},

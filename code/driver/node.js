@@ -158,13 +158,13 @@
   const mapped = text => text.replace(/(<cell-\d+>):(\d+):(\d+)/g, (_, cell, line, column) =>
     `${cell}:${place(cell, Number(line), Number(column)).join(':')}`)
 
-  // javascript returns TypeScript code without its types, and keeps the source map. It uses the compiler that the image
-  // has: esbuild or typescript.
+  // javascript returns TypeScript code without its types, and keeps the source map if the places of the code changed. It
+  // uses the compiler that the image has: esbuild, typescript, or node's own.
   let compile
   const javascript = code => {
     compile ??= compiler()
     const [out, map] = compile(code)
-    maps.set(name, new Module.SourceMap(JSON.parse(map)))
+    if (map) maps.set(name, new Module.SourceMap(JSON.parse(map)))
     return out
   }
   const compiler = () => {
@@ -186,6 +186,7 @@
     if (esbuild) return withEsbuild(esbuild)
     const ts = found('typescript')
     if (ts?.transpileModule) return withTypescript(ts) // typescript 7 has no transpileModule
+    if (Module.stripTypeScriptTypes) return withNode(Module.stripTypeScriptTypes)
     write(2, Buffer.from('berth: typescript is missing\n'))
     process.exit(127)
   }
@@ -204,6 +205,29 @@
     } catch (e) {
       const at = e.errors?.[0]
       throw at ? misplaced(at.text, at.location?.line ?? 1, code) : e.signal === 'SIGINT' ? interruption() : e
+    }
+  }
+  // Node compiles since 22.13. Versions that only blank types out refuse enums, and keep all places.
+  const withNode = strip => {
+    const warn = process.emitWarning
+    process.emitWarning = () => {} // that the function may change
+    let mode = { mode: 'transform', sourceMap: true }
+    try {
+      strip('', mode)
+    } catch {
+      mode = { mode: 'strip' }
+      strip('', mode)
+    } finally {
+      process.emitWarning = warn
+    }
+    return code => {
+      try {
+        const [, out, map] = /^([^]*?)(?:\/\/# sourceMappingURL=data:application\/json;base64,(\S+))?$/.exec(strip(code, mode))
+        return [out, map && Buffer.from(map, 'base64').toString()]
+      } catch (e) {
+        const line = /^.*:(\d+)\n/.exec(e.stack)?.[1]
+        throw e instanceof SyntaxError ? misplaced(e.message, Number(line ?? 1), code) : e
+      }
     }
   }
   const withTypescript = ts => code => {

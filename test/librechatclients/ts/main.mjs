@@ -16,6 +16,12 @@ const [text, made] = await invoke(run, { lang: "py", code: "open('out.csv', 'w')
 assert.match(text, /stdout:\n42\n/);
 assert.equal(made.files.length, 1);
 
+// TypeScript with what only a compiler can take, as a module and not.
+for (const code of ["import { basename } from 'path'\nenum E { A = 6 }\nconsole.log(basename('/a/b') as string, E.A)",
+  "const { basename }: any = require('path')\nlet n: number = 6\nconsole.log(basename('/a/b'), n)"]) {
+  assert.match((await invoke(run, { lang: "ts", code }))[0], /stdout:\nb 6$/m);
+}
+
 // An upload and a download, as the application makes them.
 const form = new FormData();
 form.append("kind", "user");
