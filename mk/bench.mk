@@ -8,12 +8,12 @@ COMPARATORS_MOD := runtimes/comparators/go.mod runtimes/comparators/go.sum
 BENCH_IMAGE := .cache/images/base.tar
 BENCH_FLAGS ?=
 
-BENCH_NEEDS := all $(BIN)/berth-bench setup-bench comparators $(BENCH_IMAGE)
+BENCH_NEEDS := all gvisor $(BIN)/berth-bench setup-bench comparators $(BENCH_IMAGE)
 
 .PHONY: bench bench-check comparators
-bench: $(BENCH_NEEDS) ## measure beside containerd, docker and the bare machine, into docs/benchmarks.*
-	@./bin/berth bench --self --base $(BENCH_IMAGE) --json docs/benchmarks.json --markdown docs/benchmarks.md \
-		--svg docs/benchmarks.svg $(BENCH_FLAGS)
+bench: $(BENCH_NEEDS) ## measure both runtime classes, docker and the bare machine, into docs/benchmarks.*
+	@./bin/berth bench --self --base $(BENCH_IMAGE) --runtime-class runc,gvisor --json docs/benchmarks.json \
+		--markdown docs/benchmarks.md --svg docs/benchmarks.svg $(BENCH_FLAGS)
 
 bench-check: $(BENCH_NEEDS) ## measure, and fail if a ratio is 20 % worse than in docs/benchmarks.json
 	@./bin/berth bench --self --base $(BENCH_IMAGE) --check docs/benchmarks.json $(BENCH_FLAGS)

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 // does not. That program uses this command too, with a Bench.
 func BenchCommand(a *app.App) *cobra.Command {
 	run := app.BenchRun{Version: a.Config.Version}
+	var classes string
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure the daemon beside the bare machine, containerd, docker and others",
 		Args: app.ArgCount(0, 0),
@@ -29,18 +31,24 @@ ratios. The program berth-bench beside this one does the work; 'make bench' buil
 
 The run measures the daemon that the other commands talk to, or with --self a daemon that it starts. Rows that need a
 daemon with flags of its own, such as a full pool, start one; its data directory is removed afterwards. The report
-names the comparators that this machine lacks.
+names the comparators that this machine lacks. With several runtime classes, all rows are measured in one after the
+other, and comparators take part in the first. An interrupted run saves the rows that it has finished.
 
 The exit status is 1 if a row failed, even in one of several tries. With --check it is also 1 if a ratio is more than
 20 % worse than in that file three times in a row, or if a ratio in that file was not measured. A missed target is
 shown and is not a failure.`,
 		Example: `  berth bench --rows exec,warm
   berth bench --self --base base.tar --json report.json --markdown report.md --svg report.svg
-  berth bench --self --base base.tar --runtime-class gvisor --json report.json --markdown report.md
+  berth bench --self --base base.tar --runtime-class runc,gvisor --json report.json --markdown report.md
   berth bench --self --base base.tar --check docs/benchmarks.json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if a.Config.Bench == nil {
 				return startBench()
+			}
+			for class := range strings.SplitSeq(classes, ",") {
+				if class != "" {
+					run.Classes = append(run.Classes, proto.RuntimeClass(class))
+				}
 			}
 			return a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 				run.Client = c
@@ -51,8 +59,8 @@ shown and is not a failure.`,
 	f := cmd.Flags()
 	f.BoolVar(&run.List, "list", false, "list the rows, and measure none")
 	f.StringSliceVar(&run.Rows, "rows", nil, "measure these rows only")
-	f.StringVar((*string)(&run.Class), "runtime-class", "", "measure containers of this `CLASS`: runc or gvisor. The "+
-		"report has gvisor as a column beside runc (default: runc)")
+	f.StringVar(&classes, "runtime-class", "", "measure containers of this `CLASS`: runc, gvisor, or both, separated "+
+		"by a comma. The report has gvisor as a column beside runc (default: runc)")
 	f.BoolVar(&run.Quick, "quick", false, "run few rounds: enough to show that a row works, too few for its numbers")
 	f.BoolVar(&run.Full, "full", false, "run the long forms: 5 minutes of create and delete, 500 idle containers, a "+
 		"burst on a small pool")
@@ -101,9 +109,15 @@ func runBench(ctx context.Context, a *app.App, run app.BenchRun) (err error) {
 		return proto.Errorf(proto.InvalidArgument, "", "base", "--self needs the base image for its daemon; make it "+
 			"with `berth image build base --output FILE` and give --base FILE")
 	}
-	if run.Class != "" && !slices.Contains(proto.RuntimeClasses, run.Class) {
-		return proto.Errorf(proto.InvalidArgument, "", "runtime-class", "there is no runtime class %q; use %q or %q",
-			run.Class, proto.ClassRunc, proto.ClassGVisor)
+	for i, class := range run.Classes {
+		if !slices.Contains(proto.RuntimeClasses, class) {
+			return proto.Errorf(proto.InvalidArgument, "", "runtime-class", "there is no runtime class %q; use %q, %q "+
+				"or both", class, proto.ClassRunc, proto.ClassGVisor)
+		}
+		if slices.Contains(run.Classes[:i], class) {
+			return proto.Errorf(proto.InvalidArgument, "", "runtime-class", "the runtime class %q is there twice",
+				class)
+		}
 	}
 	// Daemons get both paths and have another working directory.
 	if run.Base != "" {

@@ -73,9 +73,9 @@ type BenchRun struct {
 	Version string         // version of this program
 	Program string         // berth program for private daemons, next to the programs of the comparators
 
-	List                bool               // list the rows without measuring
-	Rows                []string           // names of rows; none: all
-	Class               proto.RuntimeClass // of the measured containers; "": runc
+	List                bool                 // list the rows without measuring
+	Rows                []string             // names of rows; none: all
+	Classes             []proto.RuntimeClass // of the measured containers, one after the other; none: runc
 	Quick, Full, Alone  bool
 	Self                bool   // measure a daemon started for this run
 	Base                string // archive of the base image, absolute; "" skips rows that need one

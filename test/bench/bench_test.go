@@ -246,9 +246,10 @@ func TestSaveIsOfOneMachine(t *testing.T) {
 	if got, err := Load(file); err != nil || got.Rows[0].Ratios[0].Value != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	elsewhere.Rows = append(elsewhere.Rows, Result{Row: "warm"})
-	if got, _, err := Save(file, elsewhere); err != nil || got.Stamp.CPU != "another" {
-		t.Errorf("%+v, %v", got, err)
+	elsewhere.Rows = append(elsewhere.Rows, Result{Row: "warm", Failed: "leaked"})
+	got, kept, err := Save(file, elsewhere)
+	if err != nil || got.Stamp.CPU != "another" || len(kept) > 0 || len(got.Rows) != 2 || got.Rows[1].Failed != "leaked" {
+		t.Errorf("%+v, %v, %v", got, kept, err)
 	}
 }
 
@@ -304,7 +305,8 @@ func TestClassesAreColumns(t *testing.T) {
 	if worse, alone := Compare(got, gvisored(4.6), Options{Class: proto.ClassGVisor}); len(worse) > 1 || len(alone) > 0 {
 		t.Errorf("%v, %v", worse, alone) // the ratio that is only there was not measured again
 	}
-	if worse, _ := Compare(got, gvisored(9), Options{Class: proto.ClassGVisor}); len(worse) != 2 {
+	worse, _ := Compare(got, gvisored(9), Options{Class: proto.ClassGVisor})
+	if len(worse) != 2 || worse[0].String() != "exec with gvisor: berth / bare spawn was 4.5 and is 9" {
 		t.Errorf("a slower one: %v", worse)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"berth/proto"
 )
 
 // slack is the factor by which a ratio may be worse than the committed one.
@@ -13,30 +15,32 @@ const slack = 1.2
 // A Regression is a ratio that got worse by more than slack. It can also be a failure without a number: a row that
 // now fails, or something in the earlier run that was not measured.
 type Regression struct {
-	Row, Ratio string // Row is "" if it concerns the whole run
+	Row, Ratio string             // Row is "" if it concerns the whole run
+	Class      proto.RuntimeClass // of the row, as in Result
 	Was, Is    float64
 	Failed     string // instead of numbers
 }
 
 func (r Regression) String() string {
+	name := Result{Row: r.Row, Class: r.Class}.name()
 	switch {
 	case r.Row == "":
 		return r.Failed
 	case r.Failed != "":
-		return r.Row + ": " + r.Failed
+		return name + ": " + r.Failed
 	}
-	return fmt.Sprintf("%s: %s was %.3g and is %.3g", r.Row, r.Ratio, r.Was, r.Is)
+	return fmt.Sprintf("%s: %s was %.3g and is %.3g", name, r.Ratio, r.Was, r.Is)
 }
 
 // Compare returns the ratios that are worse than in an earlier run. A row or a ratio that only the earlier run has
 // counts as worse. Compare ignores what the options exclude. alone names what only the new run has.
 func Compare(earlier, now Report, o Options) (worse []Regression, alone []string) {
-	c := comparison{alone: o.Alone}
+	c := comparison{alone: o.Alone, class: classOf(o.Class)}
 	for _, res := range now.Rows {
 		c.row(earlier.row(res.Row, res.Class), res)
 	}
 	for _, was := range earlier.Rows {
-		if len(o.Rows) == 0 && was.Class == o.Class && was.measured() && now.row(was.Row, was.Class) == nil {
+		if len(o.Rows) == 0 && was.Class == c.class && was.measured() && now.row(was.Row, was.Class) == nil {
 			c.lacks(was.Row, "it was not measured")
 		}
 	}
@@ -49,6 +53,7 @@ func Compare(earlier, now Report, o Options) (worse []Regression, alone []string
 // A comparison is the state of one call of Compare.
 type comparison struct {
 	alone      bool // without comparators
+	class      proto.RuntimeClass
 	worse      []Regression
 	uncompared []string
 	compared   int // number of compared ratios
@@ -56,7 +61,7 @@ type comparison struct {
 
 // lacks records a regression without a number.
 func (c *comparison) lacks(row, why string) {
-	c.worse = append(c.worse, Regression{Row: row, Failed: why})
+	c.worse = append(c.worse, Regression{Row: row, Class: c.class, Failed: why})
 }
 
 // row compares a row with its earlier result, which may be nil.
@@ -66,7 +71,7 @@ func (c *comparison) row(was *Result, is Result) {
 		c.lacks(is.Row, "it failed: "+is.Failed)
 		return
 	case was == nil || !was.measured():
-		c.uncompared = append(c.uncompared, is.Row+" (nothing to compare with)")
+		c.uncompared = append(c.uncompared, is.name()+" (nothing to compare with)")
 		return
 	case is.Skipped != "":
 		c.lacks(is.Row, "it was not measured: "+is.Skipped)
@@ -79,7 +84,7 @@ func (c *comparison) row(was *Result, is Result) {
 	}
 	for _, r := range is.Ratios {
 		if r.Gated && was.ratioOf(r.Name) == nil {
-			c.uncompared = append(c.uncompared, is.Row+": "+r.Name)
+			c.uncompared = append(c.uncompared, is.name()+": "+r.Name)
 		}
 	}
 }
@@ -88,12 +93,13 @@ func (c *comparison) row(was *Result, is Result) {
 func (c *comparison) ratio(was Result, r Ratio, is Result) {
 	switch now := is.ratioOf(r.Name); {
 	case now == nil && c.alone && was.compares(r), now != nil && !now.Gated:
-		c.uncompared = append(c.uncompared, is.Row+": "+r.Name)
+		c.uncompared = append(c.uncompared, is.name()+": "+r.Name)
 	case now == nil:
 		c.lacks(is.Row, r.Name+" was not measured"+is.whyMissing(r))
 	default:
 		if c.compared++; now.worse(r, slack) {
-			c.worse = append(c.worse, Regression{Row: is.Row, Ratio: r.Name, Was: r.Value, Is: now.Value})
+			c.worse = append(c.worse, Regression{Row: is.Row, Class: c.class, Ratio: r.Name,
+				Was: r.Value, Is: now.Value})
 		}
 	}
 }

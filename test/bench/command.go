@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -8,10 +9,11 @@ import (
 
 	"berth/cli/app"
 	"berth/cli/term"
+	"berth/proto"
 )
 
 // Command runs the measurements that `berth bench` requests, prints the report, and saves it. It returns false if a
-// row failed or got worse. After an interruption it prints what was measured, but saves nothing.
+// row failed or got worse. After an interruption it prints and saves the rows that are finished.
 func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 	if run.List {
 		var table [][]string
@@ -20,8 +22,7 @@ func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 		}
 		return true, run.PrintRows([]string{"ROW", "MEASURES"}, table)
 	}
-	o := Options{Client: run.Client, Self: run.Self, Dir: run.Dir, Program: run.Program, Base: run.Base,
-		Version: run.Version, Rows: run.Rows, Class: run.Class, Quick: run.Quick, Full: run.Full, Alone: run.Alone, Say: run.ShowStatus}
+	all := optionsOf(run)
 	var earlier Report
 	if run.Check != "" {
 		if earlier, err = Load(run.Check); err != nil {
@@ -29,7 +30,7 @@ func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 		}
 	}
 	if run.JSON != "" {
-		if err := Fits(run.JSON, o); err != nil {
+		if err := Fits(run.JSON, all...); err != nil {
 			return false, err
 		}
 	}
@@ -38,35 +39,67 @@ func Command(ctx context.Context, run app.BenchRun) (ok bool, err error) {
 			return false, err
 		}
 	}
+	var total outcome
+	for _, o := range all {
+		if err = total.measure(ctx, run.Check != "", o, earlier); err != nil {
+			break
+		}
+	}
+	run.ClearStatus()
+	if len(total.report.Rows) > 0 {
+		printLines(run.Out, total.report.Markdown())
+		err = cmp.Or(err, total.save(run))
+	}
+	return err == nil && len(total.worse) == 0 && total.report.Failed() == 0, err
+}
+
+// optionsOf returns the options of a run for each runtime class. Comparators have none, so they take part in the first.
+func optionsOf(run app.BenchRun) (all []Options) {
+	for i, class := range append(run.Classes, proto.ClassRunc)[:max(1, len(run.Classes))] {
+		all = append(all, Options{Client: run.Client, Self: run.Self, Dir: run.Dir, Program: run.Program, Base: run.Base,
+			Version: run.Version, Rows: run.Rows, Class: class, Quick: run.Quick, Full: run.Full,
+			Alone: run.Alone || i > 0, Say: run.ShowStatus})
+	}
+	return all
+}
+
+// An outcome is what a run has measured in all runtime classes.
+type outcome struct {
+	report Report
+	worse  []Regression
+	alone  []string // measured, and not in the earlier report
+}
+
+// measure measures the rows in one class.
+func (t *outcome) measure(ctx context.Context, check bool, o Options, earlier Report) (err error) {
 	var report Report
 	var worse []Regression
 	var alone []string
-	if run.Check != "" {
+	if check {
 		report, worse, alone, err = Check(ctx, o, earlier)
 	} else {
 		report, err = Run(ctx, o)
 	}
-	run.ClearStatus()
 	if len(report.Rows) > 0 {
-		printLines(run.Out, report.Markdown())
+		t.report = Merge(t.report, report)
 	}
-	if err != nil {
-		return false, err
-	}
-	kept, err := saveReport(run, report)
+	t.worse, t.alone = append(t.worse, worse...), append(t.alone, alone...)
+	return err
+}
+
+// save saves the report, and prints what is to be said about it.
+func (t *outcome) save(run app.BenchRun) error {
+	kept, err := saveReport(run, t.report)
 	for _, name := range kept {
 		fmt.Fprintf(run.Out, "%s keeps its earlier %s\n", run.JSON, term.Printable(name))
 	}
-	if err != nil {
-		return false, err
-	}
-	for _, name := range alone {
+	for _, name := range t.alone {
 		fmt.Fprintf(run.Out, "not compared: %s\n", term.Printable(name))
 	}
-	for _, w := range worse {
+	for _, w := range t.worse {
 		fmt.Fprintf(run.Out, "WORSE: %s\n", term.Printable(term.OneLine(w.String())))
 	}
-	return len(worse) == 0 && report.Failed() == 0, nil
+	return err
 }
 
 // saveReport writes the requested files. If one is JSON, the others show the merged content of that file, so that

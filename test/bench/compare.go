@@ -29,14 +29,16 @@ type comparator struct {
 	exec   func(id string, argv ...string) []string // runs a command in it
 	remove func(id string) [][]string               // removes it by force
 	once   func(id string) []string                 // creates a container that runs `true`, and removes it
-	send   func(id, from, to string) []string       // copies a file or directory into it; nil if not supported
-	fetch  func(id, from, to string) []string       // copies a file or directory out of it
-	do     func(context.Context, []string) error    // runs a command line
-	down   func()                                   // stops its daemon; nil if its containers do not survive that
-	up     func(context.Context) error              // starts its daemon again
-	stop   func()                                   // stops everything that was started for it
-	socket string                                   // of its containerd, for programs that use containerd as a library
-	box    string                                   // a container for commands, created on first use
+	// creates a container that runs a command to its end, and leaves it; nil if not supported
+	attached func(id string, argv ...string) []string
+	send     func(id, from, to string) []string    // copies a file or directory into it; nil if not supported
+	fetch    func(id, from, to string) []string    // copies a file or directory out of it
+	do       func(context.Context, []string) error // runs a command line
+	down     func()                                // stops its daemon; nil if its containers do not survive that
+	up       func(context.Context) error           // starts its daemon again
+	stop     func()                                // stops everything that was started for it
+	socket   string                                // of its containerd, for programs that use containerd as a library
+	box      string                                // a container for commands, created on first use
 }
 
 // starters maps names of comparators to functions that start them.

@@ -66,6 +66,9 @@ func (b *bench) dockerWith(ctx context.Context, flags ...string) (*comparator, e
 			return line("run", "--rm", "--network", "none", "--name", id, image,
 				"true")
 		},
+		attached: func(id string, argv ...string) []string {
+			return line(append([]string{"run", "--network", "none", "--name", id, image}, argv...)...)
+		},
 		send:  func(id, from, to string) []string { return line("cp", from, id+":"+to) },
 		fetch: func(id, from, to string) []string { return line("cp", id+":"+from, to) },
 	}

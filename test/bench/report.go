@@ -110,6 +110,14 @@ func (r *Result) tail(name string, g goal) {
 	}
 }
 
+// median adds the median of a measure in its unit, for a target in time or memory. Such a number depends on the machine
+// and is not compared with earlier runs.
+func (r *Result) median(name string, g goal) {
+	if m := r.measure(name); m != nil {
+		r.number(name+", "+m.Unit, m.P50, g.untracked())
+	}
+}
+
 // number adds a ratio that the caller has computed.
 func (r *Result) number(name string, value float64, g goal) {
 	r.Ratios = append(r.Ratios, Ratio{Name: name, Value: value, Higher: g.higher, Target: g.at, Gated: !g.loose})
@@ -141,6 +149,14 @@ func (r Report) row(name string, class proto.RuntimeClass) *Result {
 
 // classes are the runtime classes whose results a report can have, as in Result.
 var classes = []proto.RuntimeClass{"", proto.ClassGVisor}
+
+// classOf returns a runtime class as in Result.
+func classOf(class proto.RuntimeClass) proto.RuntimeClass {
+	if class == proto.ClassRunc {
+		return ""
+	}
+	return class
+}
 
 // Failed returns the number of failed rows.
 func (r Report) Failed() (n int) {
@@ -196,6 +212,12 @@ func Save(file string, r Report) (saved Report, kept []string, err error) {
 	if err != nil {
 		return r, nil, err
 	}
+	if !older.sameMachine(r) {
+		if err := older.takes(r); err != nil {
+			return r, nil, fmt.Errorf("%s %w", file, err)
+		}
+		older = Report{} // a row that failed here does not keep a number of the other machine
+	}
 	var replacing []Result
 	for _, res := range r.Rows {
 		if why := res.lessThan(older.row(res.Row, res.Class)); why != "" {
@@ -206,9 +228,6 @@ func Save(file string, r Report) (saved Report, kept []string, err error) {
 	}
 	if r.Rows = replacing; len(replacing) == 0 {
 		return older, kept, nil
-	}
-	if err := older.takes(r); err != nil {
-		return r, kept, fmt.Errorf("%s %w", file, err)
 	}
 	r = Merge(older, r)
 	data, err := json.MarshalIndent(r, "", "  ")
@@ -252,7 +271,7 @@ func (r *Result) lessThan(older *Result) string {
 // takes returns an error if rows of a newer report cannot be merged with the remaining rows of an older one. Both
 // must be of the same machine, since the report has one stamp.
 func (r Report) takes(newer Report) error {
-	if r.Stamp.CPU == newer.Stamp.CPU && r.Stamp.Kernel == newer.Stamp.Kernel {
+	if r.sameMachine(newer) {
 		return nil
 	}
 	for _, res := range r.Rows {
@@ -265,19 +284,26 @@ func (r Report) takes(newer Report) error {
 	return nil
 }
 
-// Fits returns an error if the report of a run could not be saved to a file. Callers check this before they measure.
-func Fits(file string, o Options) error {
+// sameMachine reports whether two reports are of one machine, as far as their stamps say.
+func (r Report) sameMachine(other Report) bool {
+	return r.Stamp.CPU == other.Stamp.CPU && r.Stamp.Kernel == other.Stamp.Kernel
+}
+
+// Fits returns an error if the reports of runs could not be saved to a file. Callers check this before they measure.
+func Fits(file string, runs ...Options) error {
 	older, err := load(file)
 	if err != nil || len(older.Rows) == 0 {
 		return err
 	}
-	chosen, err := o.chosen()
-	if err != nil {
-		return err
-	}
-	newer := Report{Stamp: stampOf("/", o.Version)}
-	for _, r := range chosen {
-		newer.Rows = append(newer.Rows, Result{Row: r.name, Class: o.Class})
+	newer := Report{Stamp: stampOf("/", "")}
+	for _, o := range runs {
+		chosen, err := o.chosen()
+		if err != nil {
+			return err
+		}
+		for _, r := range chosen {
+			newer.Rows = append(newer.Rows, Result{Row: r.name, Class: classOf(o.Class)})
+		}
 	}
 	if err := older.takes(newer); err != nil {
 		return fmt.Errorf("%s %w", file, err)

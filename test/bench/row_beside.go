@@ -10,8 +10,8 @@ import (
 // besideFiles are the numbers of files in the job's directory beside which the row "files" runs commands.
 var besideFiles = []int{10, 1_000, 10_000, 100_000}
 
-// files measures whether a command costs more in a directory with many files, for each runtime class that the daemon
-// has. The directories take turns with an empty one of their class.
+// files measures whether a command costs more in a directory with many files. The directories take turns with an empty
+// one.
 func (b *bench) files(ctx context.Context, res *Result) error {
 	d, err := b.daemon(ctx)
 	if err != nil {
@@ -21,46 +21,34 @@ func (b *bench) files(ctx context.Context, res *Result) error {
 	if b.Quick {
 		sizes = sizes[:2]
 	}
-	var turns []*turn
-	var classes []string
-	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
-		more, remove, err := d.besideEach(ctx, class, sizes)
-		defer remove()
-		if err != nil && class != proto.ClassRunc {
-			res.Missing = append(res.Missing, Missing{string(class), err.Error()})
-			continue
-		}
-		if err != nil {
-			return err
-		}
-		turns, classes = append(turns, more...), append(classes, string(class))
+	turns, remove, err := d.besideEach(ctx, sizes)
+	defer remove()
+	if err != nil {
+		return err
 	}
 	if err := b.inTurns(ctx, res, b.rounds(200), turns); err != nil {
 		return err
 	}
-	for _, class := range classes {
-		for _, n := range sizes {
-			res.against(beside(class, n, false), atMost(1.2), beside(class, 0, false))
-			res.against(beside(class, n, true), atMost(1.2), beside(class, 0, true))
-		}
+	for _, n := range sizes {
+		res.against(beside(n, false), atMost(1.2), beside(0, false))
+		res.against(beside(n, true), atMost(1.2), beside(0, true))
 	}
 	res.note("The files are empty and in one directory. A command changes none of them or writes a line into one. " +
 		"Before, the end of a command walked up to 5,000 of them, and wrote the records of all if one had changed.")
 	return nil
 }
 
-// beside names the turn of a class, a number of files, and a command that changes one of them or none.
-func beside(class string, files int, change bool) string {
+// beside names the turn of a number of files and a command that changes one of them or none.
+func beside(files int, change bool) string {
 	if change {
-		return fmt.Sprintf("%s, one of %d files changed", class, max(files, 1))
+		return fmt.Sprintf("one of %d files changed", max(files, 1))
 	}
-	return fmt.Sprintf("%s, %d files", class, files)
+	return fmt.Sprintf("%d files", files)
 }
 
 // besideEach makes a container for each number of files, one for none, and one for the file that is changed alone.
 // remove removes those that were made.
-func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes []int) (turns []*turn, remove func(),
-	err error) {
+func (d *daemon) besideEach(ctx context.Context, sizes []int) (turns []*turn, remove func(), err error) {
 	var ids []string
 	remove = func() {
 		for _, id := range ids {
@@ -68,7 +56,7 @@ func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes
 		}
 	}
 	for i, n := range append([]int{0, 0}, sizes...) {
-		id, err := d.create(ctx, proto.CreateContainer{RuntimeClass: class})
+		id, err := d.create(ctx, proto.CreateContainer{})
 		if err != nil {
 			return nil, remove, err
 		}
@@ -79,7 +67,7 @@ func (d *daemon) besideEach(ctx context.Context, class proto.RuntimeClass, sizes
 			}
 		}
 		add := func(change bool, command string) {
-			turns = append(turns, &turn{name: beside(string(class), n, change), role: Ours,
+			turns = append(turns, &turn{name: beside(n, change), role: Ours,
 				op: func(ctx context.Context) (float64, error) {
 					return timed(func() error { return d.bash(ctx, id, command) })
 				}})
