@@ -221,8 +221,9 @@ func (b *Builds) build(ctx context.Context, e *entry, o proto.BuildOptions, plai
 	ctx, stop := withTimeout(ctx, b.timeout(o))
 	defer stop()
 	r := &runningBuild{Builds: b, ctx: ctx, entry: e, options: o, emit: emit, scratch: scratch,
-		steps: map[string]*buildStep{}, step: make(chan struct{}, 1)}
-	return r.run(ctx, stored)
+		secrets: newSecrets(o.Secrets), steps: map[string]*buildStep{}, step: make(chan struct{}, 1)}
+	img, err = r.run(ctx, stored)
+	return img, r.secrets.hide(err)
 }
 
 // wait waits for the owner's earlier build, and for a slot.
@@ -252,6 +253,9 @@ func (b *Builds) check(o proto.BuildOptions) (proto.BuildOptions, error) {
 	o.Class = cmp.Or(o.Class, b.cfg.Classes.Usual())
 	if o.Name == "" {
 		return o, proto.Invalid("name", "name must be the name of the image to build, such as tools or tools:2.")
+	}
+	if err := proto.CheckBuildSecrets(o.Secrets); err != nil {
+		return o, err
 	}
 	if slices.Contains(o.MoreNames, "") {
 		return o, proto.Invalid("name", "one of the names is empty; leave it out.")

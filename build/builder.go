@@ -46,7 +46,8 @@ type runningBuild struct {
 	emit    func(proto.BuildEvent)
 	scratch string
 	gate    loopback.Service // nil: no network
-	step    chan struct{}    // held by the step that runs, so that the limits hold for the build
+	secrets *buildSecrets
+	step    chan struct{} // held by the step that runs, so that the limits hold for the build
 
 	mu     sync.Mutex // guards what follows, and is held during emit
 	steps  map[string]*buildStep
@@ -110,6 +111,7 @@ func (r *runningBuild) job(stored string) wire.Job {
 		Namespace: r.cfg.Namespace, Snapshots: r.cfg.Snapshots, Owner: nameOf(r.entry.owner),
 		Root: r.cacheDir(r.entry.owner), Context: stored, Scratch: r.scratch,
 		Dockerfile: o.Dockerfile, Target: o.Target, Args: o.Args, Labels: o.Labels, NoCache: o.NoCache,
+		Secrets:   r.secrets.words,
 		KeepBytes: r.cfg.CacheBytes, KeepSeconds: int64(r.cfg.CacheAge / time.Second), Parallel: 4,
 	}
 }
@@ -124,6 +126,16 @@ type BuildFailure struct {
 
 // Error returns the message.
 func (f *BuildFailure) Error() string { return f.Err.Error() }
+
+// Describe returns the error of a build as its caller gets it.
+func Describe(err error) *proto.BuildError {
+	said := &proto.BuildError{Error: proto.AsError(err)}
+	var f *BuildFailure
+	if errors.As(err, &f) {
+		said.Line, said.ExitCode, said.Step, said.Log = f.Line, f.ExitCode, f.Step, f.Log
+	}
+	return said
+}
 
 // Unwrap returns the error without the place.
 func (f *BuildFailure) Unwrap() error { return f.Err }

@@ -32,6 +32,9 @@ func (r *runningBuild) runStep(w http.ResponseWriter, req *http.Request) error {
 	if err := decode(w, req, &step); err != nil {
 		return err
 	}
+	if err := r.secrets.fill(&step); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
 	select {

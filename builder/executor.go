@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/containerd/containerd/v2/core/mount"
 	"github.com/moby/buildkit/executor"
@@ -120,7 +123,29 @@ func treeOf(ctx context.Context, m executor.Mount) (tree wire.Tree, release func
 	if len(list) != 1 {
 		return tree, release, fmt.Errorf("%d mounts make up %s", len(list), m.Dest)
 	}
+	if isSecret(list[0]) {
+		tree.Secret, err = secretOf(list[0].Source)
+		return tree, release, err
+	}
 	return tree, release, describeMount(&tree, list[0])
+}
+
+// isSecret reports whether a mount is a secret. BuildKit makes a file in memory for each, in a temporary directory.
+func isSecret(m mount.Mount) bool {
+	return m.Type == "bind" && strings.HasPrefix(m.Source, filepath.Join(os.TempDir(), "buildkit-secrets"))
+}
+
+// secretOf describes a secret. The file has the word that stands for it.
+func secretOf(name string) (*wire.Secret, error) {
+	word, err := os.ReadFile(name)
+	if err != nil {
+		return nil, err
+	}
+	var st syscall.Stat_t
+	if err := syscall.Stat(name, &st); err != nil {
+		return nil, err
+	}
+	return &wire.Secret{Word: string(word), UID: st.Uid, GID: st.Gid, Mode: st.Mode & 0o777}, nil
 }
 
 // describeMount puts a mount of containerd's into a tree.

@@ -102,6 +102,9 @@ var rewordings = []struct {
 	{regexp.MustCompile(`^failed to compute cache key: failed to calculate checksum of ref \S+: ("[^"]*"): not found$`),
 		"$1 is not there, neither in the build context nor in the stage or image of --from; a .dockerignore leaves " +
 			"files out"},
+	{regexp.MustCompile(`^secret (\S+): not found$`),
+		"a step mounts the secret $1, which the build does not have; give it with --secret id=$1, or as a part of " +
+			"the request"},
 	{regexp.MustCompile(`^no SSH key "(.*)" forwarded from the client$`),
 		"RUN --mount=type=ssh: a build has no SSH agent; copy what the step needs into the build context"},
 	{regexp.MustCompile(`^failed to load LLB: (network\.host|security\.insecure) is not allowed$`),

@@ -11,6 +11,7 @@ import (
 	"github.com/moby/buildkit/exporter/containerimage/exptypes"
 	"github.com/moby/buildkit/session"
 	"github.com/moby/buildkit/session/filesync"
+	"github.com/moby/buildkit/session/secrets/secretsprovider"
 	ocispec "github.com/opencontainers/image-spec/specs-go/v1"
 
 	"berth/build/wire"
@@ -25,6 +26,11 @@ func (b *builder) openSession(ctx context.Context) (*session.Session, error) {
 		return nil, err
 	}
 	s.Allow(filesync.NewFSSyncProvider(filesync.StaticDirSource{"context": b.files, "dockerfile": b.files}))
+	words := map[string][]byte{}
+	for id, word := range b.job.Secrets {
+		words[id] = []byte(word)
+	}
+	s.Allow(secretsprovider.FromMap(words))
 	go func() {
 		_ = s.Run(ctx, func(ctx context.Context, _ string, meta map[string][]string) (net.Conn, error) {
 			ours, theirs := net.Pipe()

@@ -1,23 +1,34 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"io"
+	"maps"
+	"mime/multipart"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 
 	"berth/proto"
 	"berth/proto/sse"
 )
 
-// BuildImage sends a build context, a tar with a Dockerfile, and builds an image from it. emit gets each event; it may
-// be nil. The build ends with ctx.
+// BuildImage sends a build context, a tar with a Dockerfile, and builds an image from it. Secrets of o go before it.
+// emit gets each event; it may be nil. The build ends with ctx.
 func (c *Client) BuildImage(ctx context.Context, o proto.BuildOptions, archive io.Reader,
 	emit func(proto.BuildEvent)) (img proto.Image, err error) {
-	res, err := c.send(ctx, request{method: http.MethodPost, path: at("images", "build"), query: buildQuery(o),
-		raw: archive})
+	r := request{method: http.MethodPost, path: at("images", "build"), query: buildQuery(o), raw: archive}
+	if len(o.Secrets) > 0 {
+		form, contentType, err := buildForm(o.Secrets, archive)
+		if err != nil {
+			return img, err
+		}
+		r.raw, r.header = form, map[string]string{"Content-Type": contentType}
+	}
+	res, err := c.send(ctx, r)
 	if err != nil {
 		return img, err
 	}
@@ -48,6 +59,33 @@ func (c *Client) BuildImage(ctx context.Context, o proto.BuildOptions, archive i
 			emit(ev)
 		}
 	}
+}
+
+// buildForm returns a form of secrets with a build context after them, and its type.
+func buildForm(secrets map[string][]byte, archive io.Reader) (body io.Reader, contentType string, err error) {
+	if err := proto.CheckBuildSecrets(secrets); err != nil {
+		return nil, "", err
+	}
+	var frame bytes.Buffer
+	form := multipart.NewWriter(&frame)
+	for _, id := range slices.Sorted(maps.Keys(secrets)) {
+		part, err := form.CreateFormFile("secret", id)
+		if err == nil {
+			_, err = part.Write(secrets[id])
+		}
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	if _, err := form.CreateFormFile("context", "context.tar"); err != nil {
+		return nil, "", err
+	}
+	headLen := frame.Len()
+	if err := form.Close(); err != nil {
+		return nil, "", err
+	}
+	head, tail := frame.Bytes()[:headLen], frame.Bytes()[headLen:]
+	return io.MultiReader(bytes.NewReader(head), archive, bytes.NewReader(tail)), form.FormDataContentType(), nil
 }
 
 // buildQuery returns the options as a query.

@@ -1,6 +1,9 @@
 package proto
 
-import "time"
+import (
+	"strings"
+	"time"
+)
 
 // BuildOptions say how an image is built from a Dockerfile and a context.
 type BuildOptions struct {
@@ -18,6 +21,54 @@ type BuildOptions struct {
 	// Of each step; steps run one after another. disk_bytes is for all that the build writes.
 	Limits         Limits `json:"limits,omitzero"`
 	TimeoutSeconds int64  `json:"timeout_seconds,omitempty"`
+	// What RUN --mount=type=secret mounts, by ID. It is never part of a JSON text.
+	Secrets map[string][]byte `json:"-"`
+}
+
+// Bounds of the secrets of a build. All of them are in memory while the build waits and runs.
+const (
+	MaxBuildSecrets     = 32
+	MaxBuildSecretBytes = 500 << 10 // each
+	MaxBuildSecretsSize = 2 << 20   // all together, in bytes
+
+	maxBuildSecretID = 128 // bytes of an ID
+)
+
+// CheckBuildSecrets checks the secrets of a build, by ID.
+func CheckBuildSecrets(secrets map[string][]byte) error {
+	if len(secrets) > MaxBuildSecrets {
+		return Invalid("secret", "a build has %d secrets at the most; put several values into one file.",
+			MaxBuildSecrets)
+	}
+	total := 0
+	for id, value := range secrets {
+		if err := checkBuildSecretID(id); err != nil {
+			return err
+		}
+		if len(value) > MaxBuildSecretBytes {
+			return Errorf(TooLarge, "build", id, "the secret %s has more than %d KiB, which is the most; what is "+
+				"larger belongs into the build context, or is fetched by a step", id, MaxBuildSecretBytes>>10)
+		}
+		total += len(value)
+	}
+	if total > MaxBuildSecretsSize {
+		return Errorf(TooLarge, "build", "secret", "the secrets of the build have more than %d KiB together, which is "+
+			"the most", MaxBuildSecretsSize>>10)
+	}
+	return nil
+}
+
+func checkBuildSecretID(id string) error {
+	ok := id != "" && len(id) <= maxBuildSecretID
+	for _, c := range []byte(id) {
+		ok = ok && (c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+			strings.IndexByte("_.:@+-", c) >= 0)
+	}
+	if !ok {
+		return Invalid("secret", "the ID of a secret must be 1 to %d letters, digits or _ . : @ + -, not %.140q.",
+			maxBuildSecretID, id)
+	}
+	return nil
 }
 
 // A Build is a build that runs or waits.

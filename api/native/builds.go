@@ -2,13 +2,13 @@ package native
 
 import (
 	"context"
-	"errors"
 	"io"
 	"strconv"
 	"strings"
 	"time"
 
 	"berth/api"
+	"berth/api/buildform"
 	"berth/api/openapi"
 	"berth/build"
 	"berth/proto"
@@ -25,7 +25,8 @@ const buildMore = "The body is the build context: a tar with the Dockerfile, whi
 	"zstd. BuildKit builds it. Each RUN is a command in a sandbox of its own, as root of the image, and has the " +
 	"network of this request. Base images come from the daemon, which pulls those that it does not have. Steps that " +
 	"an earlier build of the same owner has run are taken from the cache. The answer is a stream of events; the last " +
-	"is an image or an error. The build ends when the client goes away. Builds of one owner run one after another."
+	"is an image or an error. The build ends when the client goes away. Builds of one owner run one after another. " +
+	"Secrets for RUN --mount=type=secret are parts of a form before the context; they are in no layer, cache or record."
 
 // buildQuery are the options of a build.
 var buildQuery = []openapi.Param{
@@ -79,6 +80,10 @@ func (e *edge) buildImage(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	var archive io.Reader
+	if o.Secrets, archive, err = buildform.Open(c.r); err != nil {
+		return nil, err
+	}
 	ctx, cancel := context.WithCancel(c.ctx())
 	defer cancel()
 	var es *api.EventStream
@@ -89,28 +94,18 @@ func (e *edge) buildImage(c *call) (any, error) {
 		}
 		_ = es.Send(string(ev.Type), ev) // a failure ends its context
 	}
-	img, err := e.Builds.Build(ctx, o, c.r.Body, send)
+	img, err := e.Builds.Build(ctx, o, archive, send)
 	if es == nil && err != nil {
 		return nil, err
 	}
 	last := proto.BuildEvent{Type: proto.BuildImage, Image: &img}
 	if err != nil {
 		api.NoteFailure(c.ctx(), err) // the status was 200, so the audit log does not have the failure yet
-		last = proto.BuildEvent{Type: proto.BuildFailed, Error: buildError(err)}
+		last = proto.BuildEvent{Type: proto.BuildFailed, Error: build.Describe(err)}
 	}
 	send(last)
 	es.Close()
 	return nil, nil
-}
-
-// buildError describes the error of a build.
-func buildError(err error) *proto.BuildError {
-	said := &proto.BuildError{Error: proto.AsError(err)}
-	var failure *build.BuildFailure
-	if errors.As(err, &failure) {
-		said.Line, said.ExitCode, said.Step, said.Log = failure.Line, failure.ExitCode, failure.Step, failure.Log
-	}
-	return said
 }
 
 // buildOptions reads the options of a build from the query.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"berth/api"
+	"berth/api/buildform"
 	"berth/api/jsonlines"
 	"berth/api/native/document"
 	"berth/api/openapi"
@@ -485,7 +486,7 @@ func (e *edge) daemonRows() []row {
 			Answers: imageLines, Fails: imageFails}},
 		{"POST", "/v1/images/build", get(e.buildImage), openapi.Operation{ID: "buildImage",
 			Summary: "Build an image from a Dockerfile.", Admin: true, Description: buildMore, Query: buildQuery,
-			Body:    raw(tarType, octets),
+			Body:    append(raw(tarType, octets), openapi.Content{Media: buildform.Media, Of: buildform.Schema}),
 			Answers: answers(http.StatusOK, []openapi.Content{{Media: eventType, Of: proto.BuildEvent{}}}),
 			Fails:   also(imageFails, 403)}},
 		{"GET", "/v1/images/builds", get(e.listBuilds), openapi.Operation{ID: "listBuilds",

@@ -35,6 +35,9 @@ type Job struct {
 	Args       map[string]string `json:"args,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
 	NoCache    bool              `json:"no_cache,omitempty"`
+	// Secrets are what the builder gives BuildKit for each secret, by ID: a word that stands for it. The builder never
+	// has the secret itself; the daemon puts it in the place of the word when a step starts.
+	Secrets map[string]string `json:"secrets,omitempty"`
 
 	KeepBytes   int64 `json:"keep_bytes"`   // most bytes of the cache after the build
 	KeepSeconds int64 `json:"keep_seconds"` // parts of the cache that were not used for so long go
@@ -122,6 +125,16 @@ type Tree struct {
 	Upper    string   `json:"upper,omitempty"`
 	Work     string   `json:"work,omitempty"`
 	Memory   int64    `json:"memory,omitempty"` // a file system in memory of so many bytes instead
+	Secret   *Secret  `json:"secret,omitempty"` // a file in memory instead
+}
+
+// A Secret is a file that a step sees and that is never on disk.
+type Secret struct {
+	Word string `json:"word"` // of the Job
+	UID  uint32 `json:"uid"`  // owner, as the step sees it
+	GID  uint32 `json:"gid"`
+	Mode uint32 `json:"mode"` // permission bits
+	Data []byte `json:"-"`    // its content, which the daemon knows
 }
 
 // A Step is one command of a Dockerfile with the file systems that it sees; the first is its root.

@@ -32,6 +32,7 @@ type dockerBuild struct {
 	file         string
 	tags         []string
 	args, labels []string
+	secrets      []string
 	class        string
 	network      flags.Network
 	o            proto.BuildOptions
@@ -47,6 +48,8 @@ func (b *dockerBuild) register(cmd *cobra.Command) {
 	fs.StringVar(&b.o.Target, "target", "", "stage that becomes the image (default: the last)")
 	fs.StringArrayVar(&b.args, "build-arg", nil, "NAME=value for an ARG; NAME takes the local variable (may be "+
 		"repeated)")
+	fs.StringArrayVar(&b.secrets, "secret", nil, "id=NAME[,src=FILE|,env=VAR]: a secret for RUN --mount=type=secret "+
+		"(may be repeated)")
 	fs.StringArrayVar(&b.labels, "label", nil, "key=value: a label of the image (may be repeated)")
 	fs.BoolVar(&b.o.NoCache, "no-cache", false, "run every step")
 	fs.BoolVar(&b.o.Pull, "pull", false, "ask registries also for base images that the daemon has")
@@ -83,6 +86,9 @@ func (b *dockerBuild) run(ctx context.Context, a *app.App, c *client.Client, arg
 		return err
 	}
 	if o.Labels, err = flags.Labels(b.labels); err != nil {
+		return err
+	}
+	if o.Secrets, err = readSecrets(b.secrets); err != nil {
 		return err
 	}
 	show := &buildDisplay{a: a, names: map[int]string{}}

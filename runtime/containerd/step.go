@@ -195,7 +195,7 @@ func (r *Runtime) checkTrees(trees []wire.Tree) error {
 				return fmt.Errorf("a step wants to see %.200q", path)
 			}
 		}
-		if t.Dir == "" && len(t.Lowers) == 0 && t.Memory <= 0 {
+		if t.Dir == "" && len(t.Lowers) == 0 && t.Memory <= 0 && t.Secret == nil {
 			return fmt.Errorf("a step has nothing to see at %.200q", t.Target)
 		}
 	}

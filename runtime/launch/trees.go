@@ -65,6 +65,9 @@ func attachment(dir string, b *Sandbox, name string, t wire.Tree, users *os.File
 		return specs.Mount{Type: "tmpfs", Source: "tmpfs", Destination: t.Target, Options: []string{"nosuid", "nodev",
 			"mode=1777", fmt.Sprintf("size=%d", t.Memory)}}, nil
 	}
+	if t.Secret != nil {
+		return secretFile(dir, b, "secret-"+name, t)
+	}
 	at, err := mountPoint(dir, "tree-"+name, t)
 	if err != nil {
 		return m, err
@@ -83,6 +86,28 @@ func attachment(dir string, b *Sandbox, name string, t wire.Tree, users *os.File
 	}
 	return specs.Mount{Type: "bind", Source: at, Destination: t.Target,
 		Options: []string{"bind", access, "nosuid", "nodev"}}, nil
+}
+
+// secretFile writes a secret into a file system of its own, in memory that is never swapped out, and returns how the
+// runtime attaches the file. The file system ends with the sandbox: no other mount of it is left.
+func secretFile(dir string, b *Sandbox, name string, t wire.Tree) (m specs.Mount, err error) {
+	at := filepath.Join(dir, name)
+	if err := os.Mkdir(at, 0o700); err != nil {
+		return m, err
+	}
+	const flags = unix.MS_NOSUID | unix.MS_NODEV
+	if err := unix.Mount("ramfs", at, "ramfs", flags, "mode=0755"); err != nil {
+		return m, fmt.Errorf("making memory for a secret: %w", err)
+	}
+	file := filepath.Join(at, "secret")
+	if err := os.WriteFile(file, t.Secret.Data, 0o600); err != nil {
+		return m, err
+	}
+	if err := os.Chown(file, int(b.FirstID+t.Secret.UID), int(b.FirstID+t.Secret.GID)); err != nil {
+		return m, err
+	}
+	return specs.Mount{Type: "bind", Source: file, Destination: t.Target,
+		Options: []string{"bind", "ro", "nosuid", "nodev"}}, os.Chmod(file, os.FileMode(t.Secret.Mode&0o777))
 }
 
 // mountPoint makes the mount point of a tree: a file if the tree is one.
