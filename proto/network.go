@@ -56,7 +56,7 @@ type NetworkSecret struct {
 
 // An AuditEgress is what the audit log tells of a request that left a container, or was to.
 type AuditEgress struct {
-	Method   string  `json:"method"`            // "CONNECT", "SOCKS5", or that of a plain HTTP request
+	Method   string  `json:"method"`            // "CONNECT", "SOCKS5", "TCP", "DNS", or that of a plain HTTP request
 	Host     string  `json:"host,omitempty"`    // name or address, as it was judged; empty where it was none
 	Port     uint16  `json:"port,omitempty"`    //
 	Address  string  `json:"address,omitempty"` // that was dialled

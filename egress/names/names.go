@@ -2,13 +2,17 @@
 // each stands for. So a connection to such an address is for one name, as a request to the proxy is, and nothing that a
 // program asks reaches a name server by itself.
 //
-// The caller decides which names there are. The addresses are from 198.18.0.0/15, which no host of the internet has
-// (RFC 2544); they mean something to this container alone.
+// The caller decides which names there are, and what SRV, MX and TXT records they have. The addresses are from
+// 198.18.0.0/15, which no host of the internet has (RFC 2544); they mean something to this container alone. A question
+// for the name of such an address is answered from memory. Other names of addresses are none, and nobody is asked.
+//
+// Names have no IPv6 address, and no record that would lead past their own address, such as HTTPS.
 package names
 
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 
@@ -19,8 +23,13 @@ import (
 // all have been used, and the next daemon does not know them.
 const ttl = 30
 
-// MaxMessage bounds a question and an answer, in bytes: what every program takes by UDP.
-const MaxMessage = 512
+// Bounds of messages, in bytes.
+const (
+	MaxMessage = 1232    // by UDP: fits every link (DNS flag day 2020)
+	MaxStream  = 1 << 15 // of an answer by TCP
+
+	plainMessage = 512 // of an answer by UDP to a program that does not say how much it takes (RFC 1035)
+)
 
 // first and count are the addresses that names get: 198.18.0.1 to 198.18.255.254.
 var first = netip.MustParseAddr("198.18.0.1")
@@ -40,12 +49,17 @@ const (
 	Unknown         // it cannot be said now
 )
 
-// A Lookup says what there is to say of a name, which is lower case and has no final dot.
-type Lookup func(ctx context.Context, name string) Verdict
+// A Source says what there is to say of names, which are lower case and have no final dot.
+type Source interface {
+	// LookUp says whether there is a host of that name.
+	LookUp(ctx context.Context, name string) Verdict
+	// Records returns the SRV, MX or TXT records of a name that exists; there may be none.
+	Records(ctx context.Context, name string, kind dnsmessage.Type) ([]dnsmessage.ResourceBody, Verdict)
+}
 
 // A Server knows the names of one container. It is safe for concurrent use.
 type Server struct {
-	lookup Lookup
+	source Source
 
 	mu     sync.Mutex // guards what follows
 	names  []string   // by number of the address
@@ -54,7 +68,7 @@ type Server struct {
 }
 
 // New makes a server.
-func New(lookup Lookup) *Server { return &Server{lookup: lookup, places: map[string]int{}} }
+func New(source Source) *Server { return &Server{source: source, places: map[string]int{}} }
 
 // Name returns the name that an address stands for, or "".
 func (s *Server) Name(a netip.Addr) string {
@@ -92,8 +106,9 @@ func (s *Server) address(name string) netip.Addr {
 	return netip.AddrFrom4(b)
 }
 
-// Answer answers one message. It returns nil for what is no question.
-func (s *Server) Answer(ctx context.Context, message []byte) []byte {
+// Answer answers one message with at most that many bytes. It returns nil for what is no question. An answer that
+// would be longer is empty and says so: the program asks again by TCP.
+func (s *Server) Answer(ctx context.Context, message []byte, most int) []byte {
 	var p dnsmessage.Parser
 	h, err := p.Start(message)
 	if err != nil || h.Response {
@@ -102,40 +117,101 @@ func (s *Server) Answer(ctx context.Context, message []byte) []byte {
 	answer := dnsmessage.Message{Header: dnsmessage.Header{ID: h.ID, Response: true, OpCode: h.OpCode,
 		RecursionDesired: h.RecursionDesired, RecursionAvailable: true}}
 	q, err := p.Question()
-	switch {
-	case err != nil:
+	if err == nil {
+		answer.Questions = []dnsmessage.Question{q}
+	}
+	switch options, found, bad := readOptions(&p); {
+	case err != nil || bad:
 		answer.RCode = dnsmessage.RCodeFormatError
 	case h.OpCode != 0:
 		answer.RCode = dnsmessage.RCodeNotImplemented
+	case found && options.version() > 0:
+		answer.Additionals = []dnsmessage.Resource{ownOptions(badVersion)}
 	default:
-		answer.Questions = []dnsmessage.Question{q}
+		if found {
+			answer.Additionals = []dnsmessage.Resource{ownOptions(dnsmessage.RCodeSuccess)}
+		}
 		s.answer(ctx, &answer, q)
+		most = min(most, max(plainMessage, options.size(most)))
 	}
-	b, err := answer.Pack()
+	return pack(answer, most)
+}
+
+// pack returns a message with at most that many bytes.
+func pack(m dnsmessage.Message, most int) []byte {
+	b, err := m.Pack()
+	if err == nil && len(b) > most {
+		m.Answers, m.Truncated = nil, true
+		b, err = m.Pack()
+	}
 	if err != nil {
 		return nil
 	}
 	return b
 }
 
-// answer answers one question. Names have IPv4 addresses alone: of any other kind of record there is none.
+// answer answers one question.
 func (s *Server) answer(ctx context.Context, m *dnsmessage.Message, q dnsmessage.Question) {
 	name := strings.ToLower(strings.TrimSuffix(q.Name.String(), "."))
 	if q.Class != dnsmessage.ClassINET || name == "" {
 		m.RCode = dnsmessage.RCodeRefused
 		return
 	}
-	switch s.lookup(ctx, name) {
+	bodies, verdict := s.find(ctx, name, q.Type)
+	switch verdict {
 	case Absent:
 		m.RCode = dnsmessage.RCodeNameError
 	case Unknown:
 		m.RCode = dnsmessage.RCodeServerFailure
 	case Exists:
-		if q.Type == dnsmessage.TypeA {
-			m.Answers = []dnsmessage.Resource{{
-				Header: dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, Type: q.Type, TTL: ttl},
-				Body:   &dnsmessage.AResource{A: s.address(name).As4()},
-			}}
+		for _, b := range bodies {
+			kind := q.Type
+			if kind == dnsmessage.TypeALL { // an address stands for all there is (RFC 8482)
+				kind = dnsmessage.TypeA
+			}
+			m.Answers = append(m.Answers, dnsmessage.Resource{Body: b, Header: dnsmessage.ResourceHeader{Name: q.Name,
+				Class: q.Class, Type: kind, TTL: ttl}})
 		}
 	}
+}
+
+// find returns the records that answer a question.
+func (s *Server) find(ctx context.Context, name string, kind dnsmessage.Type) ([]dnsmessage.ResourceBody, Verdict) {
+	if a, reverse := addressIn(name); reverse {
+		return s.nameOf(a, kind)
+	}
+	switch kind {
+	case dnsmessage.TypeSRV, dnsmessage.TypeMX, dnsmessage.TypeTXT:
+		return s.source.Records(ctx, name, kind)
+	}
+	verdict := s.source.LookUp(ctx, name)
+	if verdict != Exists || kind != dnsmessage.TypeA && kind != dnsmessage.TypeALL {
+		return nil, verdict
+	}
+	return []dnsmessage.ResourceBody{&dnsmessage.AResource{A: s.address(name).As4()}}, Exists
+}
+
+// nameOf answers a question for the name of an address.
+func (s *Server) nameOf(a netip.Addr, kind dnsmessage.Type) ([]dnsmessage.ResourceBody, Verdict) {
+	name, err := dnsmessage.NewName(s.Name(a) + ".")
+	switch {
+	case err != nil || name.Length == 1:
+		return nil, Absent
+	case kind != dnsmessage.TypePTR && kind != dnsmessage.TypeALL:
+		return nil, Exists
+	}
+	return []dnsmessage.ResourceBody{&dnsmessage.PTRResource{PTR: name}}, Exists
+}
+
+// addressIn returns the IPv4 address in a name such as 7.0.18.198.in-addr.arpa, and whether the name is one for
+// addresses of any kind.
+func addressIn(name string) (a netip.Addr, reverse bool) {
+	if name == "ip6.arpa" || strings.HasSuffix(name, ".ip6.arpa") {
+		return a, true
+	}
+	text, reverse := strings.CutSuffix("."+name, ".in-addr.arpa")
+	labels := strings.Split(strings.TrimPrefix(text, "."), ".")
+	slices.Reverse(labels)
+	a, _ = netip.ParseAddr(strings.Join(labels, ".")) // a part of an address is none
+	return a, reverse
 }

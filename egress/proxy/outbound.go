@@ -135,7 +135,7 @@ func (g *Gate) answerQuestions(ctx context.Context, o egress.Outbound) {
 		}
 		wg.Go(func() {
 			defer func() { <-places }()
-			if answer := g.names.Answer(ctx, b[:n]); answer != nil {
+			if answer := g.names.Answer(ctx, b[:n], names.MaxMessage); answer != nil {
 				_ = o.WriteAnswer(answer, to, from) // who got no answer asks again
 			}
 		})
@@ -155,7 +155,7 @@ func (v *clientConn) answerStream(ctx context.Context) {
 			return
 		}
 		v.alive()
-		answer := v.gate.names.Answer(ctx, b)
+		answer := v.gate.names.Answer(ctx, b, names.MaxStream)
 		if answer == nil {
 			return
 		}
@@ -164,37 +164,4 @@ func (v *clientConn) answerStream(ctx context.Context) {
 			return
 		}
 	}
-}
-
-// lookUp says whether the container may know of a name, and whether there is such a host. It reports what it refuses.
-func (g *Gate) lookUp(ctx context.Context, name string) names.Verdict {
-	if g.asks.Wait(ctx) != nil {
-		return names.Unknown
-	}
-	ctx, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)
-	defer cancel()
-	t, err := egress.ParseTarget(name, namesPort)
-	if err == nil && t.Name == "" {
-		return names.Absent // addresses need no answer
-	}
-	if err == nil {
-		err = g.granted()
-	}
-	if err == nil && !g.policy.Load().AllowsName(t.Name) {
-		err = notAllowed(egress.Target{Name: t.Name})
-	}
-	if err == nil {
-		_, err = g.proxy.resolver.Resolve(ctx, t)
-	}
-	if err == nil {
-		return names.Exists
-	}
-	switch egress.RefusalOf(err).Code {
-	case proto.PermissionDenied:
-		_ = g.refused("DNS", t, err)
-		return names.Absent
-	case proto.NotFound, proto.InvalidArgument:
-		return names.Absent
-	}
-	return names.Unknown
 }

@@ -139,8 +139,9 @@ type Gate struct {
 	asks    *rate.Limiter // of questions for names
 	names   *names.Server
 
-	mu   sync.Mutex                  // guards live
-	live map[*hostConn]egress.Target // requests under way
+	mu    sync.Mutex                  // guards live and asked
+	live  map[*hostConn]egress.Target // requests under way
+	asked map[string]bool             // names whose questions were reported
 }
 
 // asksPerRequest is how many questions for names a request may take: one for each kind of address, each asked twice.
@@ -153,9 +154,10 @@ func (p *Proxy) Gate(n proto.Network, secrets []egress.Secret, tell func(egress.
 	perSecond := rate.Limit(p.cfg.PerSecond)
 	asks := asksPerRequest * perSecond
 	g := &Gate{proxy: p, secrets: placeholder.New(secrets), report: tell, live: map[*hostConn]egress.Target{},
+		asked:  map[string]bool{},
 		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond))),
 		asks: rate.NewLimiter(asks, max(1, int(4*asks)))}
-	g.names = names.New(g.lookUp)
+	g.names = names.New(source{g})
 	g.Change(n)
 	return g
 }
@@ -207,6 +209,9 @@ func (g *Gate) granted() error {
 	return nil
 }
 
+// notListed is the reason of refusals of what the list does not have.
+const notListed = "not_allowed"
+
 // notAllowed refuses a host that the list does not have. Without a port it is a name that was asked for.
 func notAllowed(t egress.Target) error {
 	entry := t
@@ -217,7 +222,7 @@ func notAllowed(t egress.Target) error {
 	if t.Port != 0 {
 		said = t.String()
 	}
-	return egress.Refuse(proto.PermissionDenied, "not_allowed", "%s is not on this container's list; add %q to its "+
+	return egress.Refuse(proto.PermissionDenied, notListed, "%s is not on this container's list; add %q to its "+
 		"network.allow", said, egress.Rule{Name: entry.Name, Addr: entry.Addr, Port: entry.Port})
 }
 

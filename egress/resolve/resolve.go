@@ -54,16 +54,8 @@ func (r *Resolver) Resolve(ctx context.Context, t egress.Target) ([]netip.Addr, 
 		return []netip.Addr{t.Addr}, r.Check(t.Addr)
 	}
 	list, err := r.lookUp(ctx, t.Name)
-	var dns *net.DNSError
-	switch {
-	case err == nil:
-	case errors.As(err, &dns) && dns.IsNotFound:
-		return nil, egress.Refuse(proto.NotFound, "no_such_host", "there is no host %s", t.Name)
-	case ctx.Err() != nil || errors.As(err, &dns) && dns.IsTimeout:
-		return nil, egress.Refuse(proto.TimedOut, "resolver_timeout", "no name server answered about %s in time",
-			t.Name)
-	default:
-		return nil, egress.Refuse(proto.Unavailable, "resolver_failed", "%s cannot be resolved now", t.Name)
+	if err != nil {
+		return nil, failed(ctx, err, t.Name)
 	}
 	for i, a := range list {
 		list[i] = a.Unmap()
@@ -74,6 +66,18 @@ func (r *Resolver) Resolve(ctx context.Context, t egress.Target) ([]netip.Addr, 
 		}
 	}
 	return list, nil
+}
+
+// failed returns the refusal for a name that could not be resolved.
+func failed(ctx context.Context, err error, name string) error {
+	var dns *net.DNSError
+	switch {
+	case err == nil || errors.As(err, &dns) && dns.IsNotFound:
+		return egress.Refuse(proto.NotFound, "no_such_host", "there is no host %s", name)
+	case ctx.Err() != nil || errors.As(err, &dns) && dns.IsTimeout:
+		return egress.Refuse(proto.TimedOut, "resolver_timeout", "no name server answered about %s in time", name)
+	}
+	return egress.Refuse(proto.Unavailable, "resolver_failed", "%s cannot be resolved now", name)
 }
 
 // lookUp asks the host's /etc/hosts, then the name server.

@@ -4,6 +4,7 @@ package egresstest
 import (
 	"net"
 	"net/netip"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -20,7 +21,7 @@ type NameServer struct {
 
 	mu    sync.Mutex // guards what follows
 	names map[string][]string
-	asked map[string]int // for addresses of IPv4
+	asked map[string]int // all questions but those for addresses of IPv6
 }
 
 // NewNameServer starts a name server that knows no name. It stops at the end of the test.
@@ -67,15 +68,16 @@ func (s *NameServer) serve() {
 	}
 }
 
-// Set sets the answers for a name, one for each question. An answer has addresses with blanks between them. The last
-// answer is repeated.
+// Set sets the answers for a name, one for each question. An answer has addresses with blanks between them, and other
+// records: "SRV=80:host", "MX=host", "TXT=text", of which a question gets those of its kind. The last answer is
+// repeated.
 func (s *NameServer) Set(name string, answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.names[name] = answers
 }
 
-// Asked returns how often the addresses of the name were requested.
+// Asked returns how often the name was asked for. A question for addresses counts once.
 func (s *NameServer) Asked(name string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +98,7 @@ func (s *NameServer) answer(b []byte) []byte {
 		out.RCode = dnsmessage.RCodeNameError
 	}
 	for _, a := range addrs {
-		if r, ok := resource(q, netip.MustParseAddr(a)); ok {
+		if r, ok := resource(q, a); ok {
 			out.Answers = append(out.Answers, r)
 		}
 	}
@@ -111,7 +113,7 @@ func (s *NameServer) answer(b []byte) []byte {
 func (s *NameServer) next(name string, kind dnsmessage.Type) (addrs []string, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if kind == dnsmessage.TypeA {
+	if kind != dnsmessage.TypeAAAA {
 		s.asked[name]++
 	}
 	answers, known := s.names[name]
@@ -124,16 +126,27 @@ func (s *NameServer) next(name string, kind dnsmessage.Type) (addrs []string, kn
 	return strings.Fields(answers[0]), true
 }
 
-// resource returns an address as an answer, if the question asks for its kind.
-func resource(q dnsmessage.Question, a netip.Addr) (r dnsmessage.Resource, ok bool) {
+// resource returns a record as an answer, if the question asks for its kind.
+func resource(q dnsmessage.Question, text string) (r dnsmessage.Resource, ok bool) {
 	r.Header = dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class}
+	kind, value, isOther := strings.Cut(text, "=")
 	switch {
-	case q.Type == dnsmessage.TypeA && a.Is4():
-		r.Body = &dnsmessage.AResource{A: a.As4()}
-	case q.Type == dnsmessage.TypeAAAA && a.Is6():
-		r.Body = &dnsmessage.AAAAResource{AAAA: a.As16()}
-	default:
-		return r, false
+	case !isOther:
+		a := netip.MustParseAddr(text)
+		if q.Type == dnsmessage.TypeA && a.Is4() {
+			r.Body = &dnsmessage.AResource{A: a.As4()}
+		} else if q.Type == dnsmessage.TypeAAAA && a.Is6() {
+			r.Body = &dnsmessage.AAAAResource{AAAA: a.As16()}
+		}
+	case "Type"+kind != q.Type.String():
+	case kind == "SRV":
+		port, host, _ := strings.Cut(value, ":")
+		n, _ := strconv.Atoi(port)
+		r.Body = &dnsmessage.SRVResource{Port: uint16(n), Target: dnsmessage.MustNewName(host + ".")}
+	case kind == "MX":
+		r.Body = &dnsmessage.MXResource{MX: dnsmessage.MustNewName(value + ".")}
+	case kind == "TXT":
+		r.Body = &dnsmessage.TXTResource{TXT: []string{value}}
 	}
-	return r, true
+	return r, r.Body != nil
 }
