@@ -16,8 +16,8 @@ import (
 // A source says to the name server of a container what it may know of names.
 type source struct{ *Gate }
 
-// LookUp implements names.Source. It reports what it refuses, and of a name that is allowed the first question: programs
-// ask for each name again and again.
+// LookUp implements names.Source. It reports what it refuses, and of a name that is allowed the first question:
+// programs ask for each name again and again.
 func (g source) LookUp(ctx context.Context, name string) names.Verdict {
 	t, err := g.admit(ctx, name)
 	if err == nil && g.isNews(t.Name) {

@@ -53,6 +53,7 @@ type Proxy struct {
 	cfg      Config
 	resolver *resolve.Resolver
 	places   chan struct{}
+	fronts   *fronts
 }
 
 // New makes a proxy. It opens nothing.
@@ -73,7 +74,8 @@ func New(cfg Config) (*Proxy, error) {
 			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
 	resolver, err := resolve.New(cfg.Private, cfg.Resolver, cfg.Log)
-	return &Proxy{cfg: cfg, resolver: resolver, places: make(chan struct{}, cfg.All)}, err
+	return &Proxy{cfg: cfg, resolver: resolver, places: make(chan struct{}, cfg.All),
+		fronts: &fronts{timeout: cfg.DialTimeout}}, err
 }
 
 // mostConnections returns the default of Config.All. Each connection takes two descriptors, one to each side.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"crypto/tls"
 	"io"
+	"net"
 	"net/http"
 
 	"berth/egress"
@@ -66,7 +67,7 @@ func (v *clientConn) carryTunnel(ctx context.Context, t egress.Target, p *hostCo
 	case said == sniff.TLS && secret:
 		v.openTLS(ctx, t, p)
 	case said == sniff.TLS:
-		said, ok := v.readClientHello(ctx, t, p)
+		said, ok := v.readClientHello(ctx, t, p, v.gate.proxy.fronts.check)
 		v.clearDeadline()
 		if ok {
 			v.pump(p, said, p)
@@ -134,10 +135,15 @@ func speaksFirst(client, host lateReader) bool {
 }
 
 // readClientHello reads the first message and returns everything read so far. A message that does not name the target
-// ends the tunnel.
-func (v *clientConn) readClientHello(ctx context.Context, t egress.Target, p *hostConn) (said io.Reader, ok bool) {
+// ends the tunnel. hidden judges one that may name another host, encrypted.
+func (v *clientConn) readClientHello(ctx context.Context, t egress.Target, p *hostConn,
+	hidden func(context.Context, egress.Target, net.Addr) error) (said io.Reader, ok bool) {
 	var first bytes.Buffer
-	if err := sniff.CheckHello(ctx, io.TeeReader(v.r, &first), t); err != nil {
+	encrypted, err := sniff.CheckHello(ctx, io.TeeReader(v.r, &first), t)
+	if err == nil && encrypted {
+		err = hidden(ctx, t, p.RemoteAddr())
+	}
+	if err != nil {
 		_, _ = v.conn.Write(accessDenied)
 		v.abort(p, err)
 		return nil, false
@@ -150,7 +156,8 @@ var accessDenied = []byte{0x15, 3, 1, 0, 2, 2, 49}
 
 // openTLS plays the host for a client in the container, which accepts our certificate, and reads its requests.
 func (v *clientConn) openTLS(ctx context.Context, t egress.Target, p *hostConn) {
-	said, ok := v.readClientHello(ctx, t, p)
+	readable := func(context.Context, egress.Target, net.Addr) error { return nil } // the daemon gets what is inside
+	said, ok := v.readClientHello(ctx, t, p, readable)
 	if !ok {
 		return
 	}

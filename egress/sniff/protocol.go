@@ -74,30 +74,27 @@ func guess(b []byte, full bool) (said Protocol, known bool) {
 	return Other, false
 }
 
-// echExtension is the number of a TLS extension: an encrypted second hello whose name cannot be read.
+// echExtension is the number of a TLS extension: an encrypted second hello whose name cannot be read. Browsers send
+// one with random content to every host (RFC 9849, section 6.2), and nobody but the host can tell it from a real one.
 const echExtension = 0xfe0d
 
 // CheckHello reads the first message of a TLS client and nothing after it. It refuses a message that does not name the
-// target.
-func CheckHello(ctx context.Context, r io.Reader, t egress.Target) error {
+// target. hidden reports whether there may be another name, encrypted.
+func CheckHello(ctx context.Context, r io.Reader, t egress.Target) (hidden bool, err error) {
 	var hello *tls.ClientHelloInfo
-	err := tls.Server(deaf{r: r}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
+	err = tls.Server(deaf{r: r}, &tls.Config{GetConfigForClient: func(h *tls.ClientHelloInfo) (*tls.Config, error) {
 		hello = h
 		return nil, errors.New("the hello is read")
 	}}).HandshakeContext(ctx)
 	if hello == nil {
-		return egress.Refuse(proto.InvalidArgument, "bad_hello", "the connection begins like TLS but is not: %s",
+		return false, egress.Refuse(proto.InvalidArgument, "bad_hello", "the connection begins like TLS but is not: %s",
 			strings.TrimPrefix(err.Error(), "tls: "))
 	}
-	return compareName(hello, t)
+	return slices.Contains(hello.Extensions, echExtension), compareName(hello, t)
 }
 
 // compareName compares the name in a hello with the target's.
 func compareName(hello *tls.ClientHelloInfo, t egress.Target) error {
-	if slices.Contains(hello.Extensions, echExtension) {
-		return egress.Refuse(proto.PermissionDenied, "encrypted_hello", "the TLS hello to %s has an encrypted part; "+
-			"turn Encrypted Client Hello off in the client", t)
-	}
 	switch name := strings.ToLower(hello.ServerName); {
 	case name == t.Name: // both empty for an address
 		return nil

@@ -3,23 +3,11 @@ package sniff
 import (
 	"bufio"
 	"bytes"
-	"crypto/tls"
 	"net"
 	"net/http"
 	"strings"
 	"testing"
-
-	"berth/egress"
 )
-
-// TestEncryptedHello checks that a hello with an encrypted second name is refused.
-func TestEncryptedHello(t *testing.T) {
-	err := compareName(&tls.ClientHelloInfo{ServerName: "a.example", Extensions: []uint16{0, echExtension}},
-		egress.Target{Name: "a.example", Port: 443})
-	if err == nil || egress.RefusalOf(err).Reason != "encrypted_hello" {
-		t.Error(err)
-	}
-}
 
 func FuzzHead(f *testing.F) {
 	f.Add([]byte("GET http://a.example/ HTTP/1.1\r\nHost: a.example\r\n\r\n"))

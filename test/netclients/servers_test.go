@@ -180,7 +180,7 @@ func startPostgres(t *testing.T, dir string) {
 	start(t, 5432, as("postgres", "-D", dir, "-h", serverAddress, "-k", "", "-F"))
 }
 
-// start starts a server and waits until it listens.
+// start starts a server and waits until it listens. It ends with the test.
 func start(t *testing.T, port int, cmd *exec.Cmd) {
 	t.Helper()
 	var said bytes.Buffer
@@ -194,7 +194,8 @@ func start(t *testing.T, port int, cmd *exec.Cmd) {
 		_ = cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGINT)
+		_ = cmd.Process.Signal(syscall.SIGINT) // PostgreSQL ends its sessions
+		_ = cmd.Process.Signal(syscall.SIGTERM)
 		<-ended
 	})
 	for {
