@@ -217,10 +217,31 @@ func (b *bench) say(format string, args ...any) {
 	}
 }
 
-// rounds returns n, or a smaller number in a quick run.
+// rounds returns n, or a smaller number in a quick run. In the class gvisor it is half of a large n: where each round
+// needs a sandbox, the row would take half an hour.
 func (b *bench) rounds(n int) int {
-	if b.Quick {
+	switch {
+	case b.Quick:
 		return min(n, 5)
+	case b.Class == proto.ClassGVisor && n >= manyRounds:
+		return n / 2
+	}
+	return n
+}
+
+// manyRounds is from how many rounds on a row has fewer in the class gvisor.
+const manyRounds = 50
+
+// live returns how many containers a row has at once: n, fewer in a quick run, and a fraction of n in the class gvisor,
+// where each has a kernel of its own. The result says that.
+func (b *bench) live(res *Result, n, quick, fraction int) int {
+	switch {
+	case b.Quick:
+		return quick
+	case b.Class == proto.ClassGVisor:
+		res.Missing = append(res.Missing, Missing{fmt.Sprintf("%d containers", n), "each has a kernel, which takes a " +
+			"quarter of a second to start and some 20 MiB"})
+		return n / fraction
 	}
 	return n
 }

@@ -286,6 +286,7 @@ func TestClassesAreColumns(t *testing.T) {
 	other.Rows = append(other.Rows, Result{Row: "files", Class: proto.ClassGVisor, Skipped: "it has both"})
 	other.Rows[0].Measures[0].P50 = 3 * first.Rows[0].Measures[0].P50
 	other.Rows[0].number("only there", 7, lower)
+	other.Rows[0].Missing = []Missing{{"200 containers", "each has a kernel"}}
 	if _, _, err := Save(file, first); err != nil {
 		t.Fatal(err)
 	}
@@ -296,7 +297,7 @@ func TestClassesAreColumns(t *testing.T) {
 	text := got.Markdown()
 	for _, want := range []string{
 		"| exec | berth / bare spawn | 1.50 | ≤ 1.35 | **no** | 4.50 |", "| exec | only there |  |  |  | 7.00 |",
-		"With gvisor not measured: it has both.", " | 3.00 |\n",
+		"With gvisor not measured: it has both.", " | 3.00 |\n", "Missing: 200 containers (each has a kernel).",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %q in\n%s", want, text)
@@ -712,6 +713,20 @@ func TestLibraryLivesAreTidied(t *testing.T) {
 	run, err := l.client.TaskService().List(t.Context(), &tasks.ListTasksRequest{})
 	if err != nil || len(run.Tasks) > 0 {
 		t.Errorf("left: %v, %v", run, err)
+	}
+}
+
+// Rows are shorter in the class gvisor, and say what they leave out.
+func TestGVisorRowsAreShorter(t *testing.T) {
+	for class, want := range map[proto.RuntimeClass][2]int{"": {200, 100}, proto.ClassGVisor: {50, 50}} {
+		b, res := &bench{Options: Options{Class: class}}, Result{}
+		if got := [2]int{b.live(&res, 200, 5, 4), b.rounds(100)}; got != want || (len(res.Missing) > 0) != (class != "") {
+			t.Errorf("%q: %v, %v", class, got, res.Missing)
+		}
+		b.Quick = true
+		if n := b.live(&res, 200, 5, 4); n != 5 || b.rounds(100) != 5 || b.rounds(20) != 5 {
+			t.Errorf("%q: %d in a quick run", class, n)
+		}
 	}
 }
 

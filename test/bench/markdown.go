@@ -165,6 +165,11 @@ func (p pair) remarks(w *strings.Builder) {
 				fmt.Fprintf(w, " %s", n)
 			}
 		}
+		for _, m := range g.Missing {
+			if p.runc == nil || !slices.Contains(p.runc.Missing, m) {
+				m.write(w)
+			}
+		}
 		g.when(w)
 	}
 }
@@ -176,13 +181,16 @@ func (r Result) remarks(w *strings.Builder) {
 		fmt.Fprintf(w, " %s", n)
 	}
 	for _, m := range r.Missing {
-		fmt.Fprintf(w, " Missing: %s (%s).", m.Name, m.Reason)
+		m.write(w)
 	}
 	if r.Quick {
 		w.WriteString(" A quick run: its numbers say little.")
 	}
 	r.when(w)
 }
+
+// write writes what is missing, and why.
+func (m Missing) write(w *strings.Builder) { fmt.Fprintf(w, " Missing: %s (%s).", m.Name, m.Reason) }
 
 // when writes when a result was measured.
 func (r Result) when(w *strings.Builder) {

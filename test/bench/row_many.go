@@ -73,9 +73,9 @@ func (d *daemon) removeAll(ctx context.Context, ids []string) error {
 
 // burst measures as many concurrent creates as the pool has containers.
 func (b *bench) burst(ctx context.Context, res *Result) error {
-	n, rounds := 200, 7
+	n, rounds := b.live(res, 200, 8, 5), 7
 	if b.Quick {
-		n, rounds = 8, 1
+		rounds = 1
 	}
 	if err := b.burstOf(ctx, res, overHTTP, n, n, rounds); err != nil {
 		return err

@@ -52,10 +52,11 @@ func (b *bench) memory(ctx context.Context, res *Result) error {
 	n, others := 200, 100
 	switch {
 	case b.Quick:
-		n, others = 5, 2
+		others = 2
 	case b.Full:
 		n, others = 500, 500
 	}
+	n = b.live(res, n, 5, 2)
 	d, err := b.daemon(ctx, append(b.poolFlags(0, 0), stoppers...)...)
 	if err != nil {
 		return err

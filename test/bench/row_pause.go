@@ -57,10 +57,7 @@ func (b *bench) pause(ctx context.Context, res *Result) error {
 	res.ratio("resume / (ping + bare thaw)", res.measure("resume"), sum(res.measure(pingFloor),
 		res.measure("bare thaw")), atMost(3))
 	res.tail("resume", lower)
-	n := 200
-	if b.Quick {
-		n = 5
-	}
+	n := b.live(res, 200, 5, 4)
 	among := fmt.Sprintf(", one of %d", n)
 	ids, err := d.live(ctx, n-1)
 	defer func() { _ = d.removeAll(ctx, ids) }() // otherwise their lifetime ends them

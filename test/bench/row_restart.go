@@ -7,9 +7,9 @@ import (
 
 // restart measures the downtime after the daemon was killed.
 func (b *bench) restart(ctx context.Context, res *Result) error {
-	n, rounds := 200, 3
+	n, rounds := b.live(res, 200, 3, 4), 3
 	if b.Quick {
-		n, rounds = 3, 1
+		rounds = 1
 	}
 	b.stopOwn()
 	few, err := b.private(ctx)
