@@ -68,9 +68,10 @@ var mayImport = map[string][]string{
 		"session/limits", "session/refusals", "session/loopback", "session/mounts", "session/peers", "session/shells",
 		"session/snapshots",
 		"session/validate"},
-	"session/filework": {"proto", "session", "guest/client", "guest/wire"},
-	"session/fleeting": {"proto", "session"},
-	"session/inbound":  {"proto", "session", "session/loopback", "guest/client"},
+	"session/filework":  {"proto", "session", "guest/client", "guest/wire"},
+	"session/fleeting":  {"proto", "session"},
+	"session/inbound":   {"proto", "session", "session/loopback", "guest/client"},
+	"session/listening": {"proto", "session", "session/inbound", "guest/client", "guest/wire", "state/ledger"},
 	"api/ports": {"proto", "api", "api/ports/address", "api/ports/public", "api/ports/signed", "guest/client",
 		"session", "session/inbound"},
 	"api/ports/public":  {"proto", "session", "session/inbound", "state/keylock"},
@@ -201,7 +202,7 @@ var mayImport = map[string][]string{
 		"api/anthropic", "api/e2b", "api/e2b/access", "api/librechat", "daemon/certs", "daemon/traces", "api/mcp",
 		"api/ports", "api/ports/address", "api/ports/signed", "tools/toolstore", "tools/bridge",
 		"tools/skills", "session/inbound", "egress/authority", "egress/proxy", "state/durable", "session/loopback",
-		"session/stats"},
+		"session/listening", "session/stats"},
 
 	"state/keylock":      {},
 	"test/egresstest":    {},
@@ -221,7 +222,8 @@ var mayImport = map[string][]string{
 	"gateway/messages/history":  {"proto", "gateway/messages/exectool", "gateway/messages/rawjson"},
 	// The guest's packages, inside the container.
 	"guest/gosched": {},
-	"guest/proc":    {"proto", "guest/gosched", "guest/wire", "guest/user"},
+	"guest/sockets": {},
+	"guest/proc":    {"proto", "guest/gosched", "guest/sockets", "guest/wire", "guest/user"},
 	"guest/zygote":  {"guest/gosched", "guest/wire", "guest/proc"},
 	"guest/input":   {"guest/wire"},
 	"guest/forward": {"proto", "guest/wire"},
@@ -367,7 +369,7 @@ var linked = map[string][]string{
 	"cmd/berth": {"guest/client", "guest/output", "guest/wire"},
 	"cmd/berth-guest": {"guest/buildstep", "guest/capacity", "guest/forward", "guest/fs/...",
 		"guest/gosched", "guest/input", "guest/output", "guest/pid1", "guest/proc",
-		"guest/signals", "guest/user", "guest/wire", "guest/zygote"},
+		"guest/signals", "guest/sockets", "guest/user", "guest/wire", "guest/zygote"},
 }
 
 func TestEachEndOfTheWireIsAlone(t *testing.T) {

@@ -47,6 +47,7 @@ import (
 	"berth/session"
 	"berth/session/inbound"
 	"berth/session/inventory"
+	"berth/session/listening"
 	"berth/session/stats"
 	"berth/state/audit"
 	"berth/state/keys"
@@ -153,6 +154,7 @@ type Daemon struct {
 	events     *events.Feed
 	stats      *stats.Store
 	traffic    *stats.Traffic
+	listening  *listening.Watcher
 	webhooks   *webhook.Store
 	registries registryKeeper
 	egress     *proxy.Proxy
@@ -328,6 +330,11 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		d.metrics.ended(e)
 		d.audit.Append(e)
 		d.traffic.Observe(e)
+		d.listening.Saw(e)
+	}
+	told := listening.Config{Ledger: books, Audit: d.audit.Append, Log: d.cfg.Log}
+	if d.listening, err = listening.New(told); err != nil {
+		return err
 	}
 	// The audit log attributes this reconciliation to the daemon, because no client requested it.
 	d.sessions, err = session.Open(as(ctx, proto.ActorReconcile), cfg)
@@ -335,6 +342,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.sessions)
+	d.keep(d.listening)
 	d.stats = stats.Open(stats.Config{List: d.sessions.Infos, Meter: d.machine.meter, Traffic: d.traffic,
 		Limits: cfg.Limits.Or(session.DefaultLimits)})
 	d.keep(d.stats)
@@ -585,6 +593,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 	}
 	defer os.Remove(URLFile(d.cfg.Dir)) // a leftover file would name a daemon that does not answer
 	d.sessions.HandshakeAll()
+	d.listening.Attach(d.sessions)
 	d.webhooks.Start()
 	d.machine.host.KeepWarm()
 	return d.server.Serve(ctx, d.accept())

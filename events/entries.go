@@ -20,7 +20,7 @@ var simple = map[string]proto.FeedType{
 	"snapshot.create": proto.FeedSnapshotCreated, "snapshot.delete": proto.FeedSnapshotDeleted,
 	"port.publish": proto.FeedContainerChanged, "port.withdraw": proto.FeedContainerChanged,
 	"exec.begin": proto.FeedExecStarted, "exec.end": proto.FeedExecEnded,
-	"tools.call":       proto.FeedToolCallEnded,
+	"tools.call": proto.FeedToolCallEnded, "port.open": proto.FeedPortOpened, "port.close": proto.FeedPortClosed,
 	"webhook.disabled": proto.FeedWebhookDisabled,
 }
 
@@ -46,7 +46,7 @@ func eventsOf(e proto.AuditEntry) []proto.FeedEvent {
 	event := proto.FeedEvent{Timestamp: e.Time, Owner: e.Owner, ContainerID: e.ContainerID, Generation: e.Generation,
 		ExecID: e.ExecID, Actor: e.Actor, RequestID: e.RequestID}
 	if t, ok := simple[e.Act]; ok {
-		event.Type, event.Item, event.Note, event.ToolCall = t, e.Item, e.Note, e.Call
+		event.Type, event.Item, event.Note, event.ToolCall, event.Port = t, e.Item, e.Note, e.Call, e.Port
 		event.Exec = execOf(e)
 		return append([]proto.FeedEvent{event}, further(e, event)...)
 	}

@@ -21,6 +21,7 @@ type AuditEntry struct {
 	Exec   *AuditExec   `json:"exec,omitempty"`   // of exec.begin and exec.end
 	Egress *AuditEgress `json:"egress,omitempty"` // of egress.begin, egress.refuse and egress.end
 	Call   *AuditCall   `json:"call,omitempty"`   // of tools.call
+	Port   *AuditPort   `json:"port,omitempty"`   // of port.open and port.close
 	Hash   string       `json:"hash"`             // SHA-256, in hex, of the line up to this member's comma
 }
 
@@ -38,6 +39,15 @@ type AuditExec struct {
 	StderrBytes int64     `json:"stderr_bytes"`
 	Produced    []string  `json:"produced,omitempty"` // paths in the job's directory
 	FileIDs     []string  `json:"file_ids,omitempty"`
+}
+
+// An AuditPort is a port of a container that a program has begun to listen on, or does not listen on any more.
+type AuditPort struct {
+	Port    uint16 `json:"port"`
+	Address string `json:"address"` // That the program listened on, such as 127.0.0.1 or 0.0.0.0.
+	// In the container; left out if unknown, as under gVisor.
+	PID     int    `json:"pid,omitempty"`
+	Program string `json:"program,omitempty"` // Name of the process; secrets are replaced.
 }
 
 // AuditOK is the outcome of what went well.

@@ -27,6 +27,9 @@ const (
 	FeedApprovalParked    FeedType = "approval.parked"
 	FeedApprovalDecided   FeedType = "approval.decided"
 	FeedToolCallEnded     FeedType = "tool_call.ended" // ToolCall is set
+	// a program has begun to listen on a port, or does not listen any more; Port is set
+	FeedPortOpened FeedType = "port.opened"
+	FeedPortClosed FeedType = "port.closed"
 	// events are missing here, and Note says why; see GET /v1/events
 	FeedGap FeedType = "gap"
 	// a webhook endpoint was disabled, since its receiver failed for too long
@@ -38,7 +41,7 @@ var FeedTypes = []FeedType{FeedContainerCreated, FeedContainerStarted, FeedConta
 	FeedContainerResumed, FeedContainerChanged, FeedContainerExpired, FeedContainerDeleted, FeedContainerReset,
 	FeedContainerRestored, FeedContainerForked, FeedSnapshotCreated, FeedSnapshotDeleted, FeedExecStarted,
 	FeedExecEnded, FeedFilesChanged, FeedFileStored, FeedFileDeleted, FeedApprovalParked, FeedApprovalDecided,
-	FeedToolCallEnded, FeedGap, FeedWebhookDisabled}
+	FeedToolCallEnded, FeedPortOpened, FeedPortClosed, FeedGap, FeedWebhookDisabled}
 
 // A FeedEvent is something that happened to a container, or to another thing of its owner.
 type FeedEvent struct {
@@ -56,7 +59,7 @@ type FeedEvent struct {
 	Actor     string `json:"actor,omitempty"`
 	RequestID string `json:"request_id,omitempty"`
 	// What it happened to, if that is no container and no command: a file, a path, a call, a run, a
-	// snapshot. Of container.forked, the container that it is a copy of.
+	// snapshot, an address with a port. Of container.forked, the container that it is a copy of.
 	Item string    `json:"item,omitempty"`
 	Note string    `json:"note,omitempty"` // For people.
 	Exec *FeedExec `json:"exec,omitempty"` // Of exec.started and exec.ended.
@@ -69,6 +72,7 @@ type FeedEvent struct {
 	// Of approval.decided: approve or refuse.
 	Decision string     `json:"decision,omitempty"`
 	ToolCall *AuditCall `json:"tool_call,omitempty"` // Of tool_call.ended.
+	Port     *AuditPort `json:"port,omitempty"`      // Of port.opened and port.closed.
 }
 
 // A FeedExec is what an event tells of a command.

@@ -134,7 +134,7 @@ func (s *Session) adoptExecs(ctx context.Context, hello wire.Hello) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, adoptTimeout)
 	defer cancel()
-	kept, err := s.client().Claim(ctx, ids)
+	kept, err := s.Guest().Claim(ctx, ids)
 	if s.core.ctx.Err() != nil || err != nil {
 		return err
 	}
@@ -153,7 +153,7 @@ func (s *Session) adoptExecs(ctx context.Context, hello wire.Hello) error {
 
 // reattach attaches to a process of an earlier daemon and waits for its end like for any other.
 func (e *Exec) reattach(ctx context.Context) {
-	g := e.s.client()
+	g := e.s.Guest()
 	proc, err := g.Attach(ctx, e.id, [2]int64{}, e.cmd.OpenStdin || e.cmd.TTY != nil, e.sink)
 	if err != nil {
 		if e.s.core.ctx.Err() != nil { // the next daemon reattaches

@@ -20,11 +20,11 @@ func (s *Session) identifyGuest(ctx context.Context) (wire.Hello, error) {
 		return wire.Hello{}, err
 	}
 	if c, ok := conn.(*handshake.Conn); ok {
-		s.client().TakeOver(c.Client)
+		s.Guest().TakeOver(c.Client)
 		return c.Hello, nil
 	}
 	_ = conn.Close() // the client dials itself
-	return s.client().Hello(ctx)
+	return s.Guest().Hello(ctx)
 }
 
 const (
@@ -130,5 +130,5 @@ func (s *Session) helloWithRetry(ctx context.Context) (hello wire.Hello, err err
 func (s *Session) hello(ctx context.Context) (wire.Hello, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	return s.client().Hello(ctx)
+	return s.Guest().Hello(ctx)
 }

@@ -306,7 +306,7 @@ func (s *Session) markSandboxGone() {
 // closeGuest closes this generation's connections.
 func (s *Session) closeGuest() {
 	s.ports.Close()
-	s.client().Close()
+	s.Guest().Close()
 }
 
 // detach saves the record and closes the connections to the guest.
@@ -341,7 +341,7 @@ func (s *Session) sweepLost(ctx context.Context, g *client.Client) bool {
 		return false
 	}
 	defer unlock()
-	return s.state() == proto.StateRunning && s.client() == g && s.stopLost(ctx, g)
+	return s.state() == proto.StateRunning && s.Guest() == g && s.stopLost(ctx, g)
 }
 
 // guestAnswers reports whether guest g answers after all, or has a reason not to.
@@ -354,7 +354,7 @@ func (s *Session) guestAnswers(ctx context.Context, g *client.Client) bool {
 
 // stopLost stops a session whose guest is gone. Called with transition held.
 func (s *Session) stopLost(ctx context.Context, g *client.Client) bool {
-	if s.client() != g || !s.markStopping() {
+	if s.Guest() != g || !s.markStopping() {
 		return true
 	}
 	s.core.cfg.Log.Warn("container lost; its next use starts it again", "container", s.id)
@@ -512,7 +512,7 @@ func (s *Session) stopVanished(ctx context.Context) error {
 	case timedOut(err):
 		return proto.Errorf(proto.Unavailable, "", s.id, "container %s is paused and could not be resumed; try again",
 			s.id)
-	case !s.stopLost(ctx, s.client()) && s.state() == proto.StateRunning:
+	case !s.stopLost(ctx, s.Guest()) && s.state() == proto.StateRunning:
 		return proto.Errorf(proto.Unavailable, "", s.id, "container %s ended while it was paused, and that could "+
 			"not be written down; try again", s.id)
 	}

@@ -33,7 +33,7 @@ func (s *Session) provisionMounts(ctx context.Context, g *client.Client, list []
 	}
 	defer unlock()
 	rec := s.record()
-	if rec.State != proto.StateRunning || s.client() != g {
+	if rec.State != proto.StateRunning || s.Guest() != g {
 		return proto.Errorf(proto.Unavailable, "", s.id, "container %s was stopped meanwhile; its files are kept, "+
 			"send the request again", s.id)
 	}
@@ -62,7 +62,7 @@ func (s *Session) reprovision(ctx context.Context) []Mount {
 	}
 	var kept []Mount
 	for _, f := range rec.Mounts {
-		err := mounts.Place(ctx, s.client(), s.core.cfg.Mounts, s.owner, f)
+		err := mounts.Place(ctx, s.Guest(), s.core.cfg.Mounts, s.owner, f)
 		if err == nil {
 			f.Generation = rec.Generation
 		} else {
@@ -73,7 +73,7 @@ func (s *Session) reprovision(ctx context.Context) []Mount {
 			kept = append(kept, f)
 			continue
 		}
-		if err := mounts.Remove(ctx, s.client(), f.Path); err != nil { // the layer has what the last generation had
+		if err := mounts.Remove(ctx, s.Guest(), f.Path); err != nil { // the layer has what the last generation had
 			s.core.cfg.Log.Warn("removing a mount that no longer exists", "container", s.id, "path", f.Path, "error",
 				err)
 		}

@@ -74,7 +74,7 @@ func (s *Session) installCA(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	g := s.client()
+	g := s.Guest()
 	return secrets.InstallCA(authority, func(path string, most int64) (io.ReadCloser, error) {
 		r, _, err := g.Read(ctx, proto.UserRoot, path, 0, most)
 		return r, err
@@ -120,7 +120,7 @@ func (s *Session) applyNetwork(ctx context.Context, n proto.Network) {
 
 // guestListen returns a function that opens listeners in the guest of the present generation.
 func (s *Session) guestListen() loopback.Listen {
-	g := s.client()
+	g := s.Guest()
 	return func(ctx context.Context, port uint16) (loopback.Listener, error) {
 		l, err := g.Listen(ctx, port)
 		if err != nil {

@@ -397,9 +397,9 @@ func (s *Session) boundLocked(want int64) error {
 		s.id, s.rec.Generation, want)
 }
 
-// client returns the client of the present generation's guest. Work that began with an older generation keeps its
+// Guest returns the client of the present generation's guest. Work that began with an older generation keeps its
 // client and never reaches a successor.
-func (s *Session) client() *client.Client {
+func (s *Session) Guest() *client.Client {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.guest

@@ -300,7 +300,7 @@ func (ss *Sessions) sweepGuests(ctx context.Context, all []*Session, done *Swept
 // enough and has no processes: nothing is lost, and it needs no more memory. It reports whether this call found the
 // guest lost or stopped the session.
 func (s *Session) checkGuest(ctx context.Context) (lost, stopped bool) {
-	g := s.client()
+	g := s.Guest()
 	// a sweep completes the handshake of all that are not paused before it comes here
 	if s.stillPaused() || s.needsHandshake.Load() && !s.is(&s.paused) {
 		return false, false

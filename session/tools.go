@@ -130,7 +130,7 @@ func (s *Session) serveTools(ctx context.Context, rec record) error {
 	if service == nil || s.ports.Served(ToolsPort) {
 		return nil
 	}
-	err := s.client().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), wire.UntarLimits{})
+	err := s.Guest().Untar(ctx, proto.UserRoot, "/", bytes.NewReader(inside.Archive()), wire.UntarLimits{})
 	if err != nil && ctx.Err() == nil {
 		s.core.cfg.Log.Warn("a container has not got all modules for its tools", "container", s.id, "error", err)
 	}

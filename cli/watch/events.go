@@ -125,6 +125,8 @@ func eventDetail(e proto.FeedEvent) string {
 		return fmt.Sprintf("%s %d after %.1fs  %s", e.Exec.Reason, code, e.Exec.Seconds, command)
 	case e.ToolCall != nil:
 		return strings.TrimSpace(e.ToolCall.Tool + " " + e.ToolCall.Error)
+	case e.Port != nil && e.Port.PID != 0:
+		return strings.TrimSpace(fmt.Sprintf("%s (process %d)  %s", e.Port.Program, e.Port.PID, e.Note))
 	case len(e.Paths) > 0 && e.Item == "":
 		return term.Short(strings.Join(e.Paths, " "), 120)
 	}

@@ -142,12 +142,17 @@ func (c *Client) Listening(ctx context.Context) ([]proto.Port, error) {
 	if err := c.call(ctx, wire.ShortWait, &wire.Request{Op: wire.OpPorts}, &list); err != nil {
 		return nil, err
 	}
-	for i := range list {
-		p := &list[i]
-		p.Address, p.Program = shortText(p.Address), shortText(p.Program)
-		p.PID = max(p.PID, 0)
+	return cutPorts(list, wire.MaxPorts), nil
+}
+
+// cutPorts cuts what a guest says of ports to what may be.
+func cutPorts(list []proto.Port, most int) []proto.Port {
+	list = list[:min(len(list), most)]
+	for i, p := range list {
+		list[i] = proto.Port{Port: p.Port, Address: shortText(p.Address), PID: max(p.PID, 0),
+			Program: shortText(p.Program)}
 	}
-	return list[:min(len(list), wire.MaxPorts)], nil
+	return list
 }
 
 // shortText cuts a text of the guest to what it may be.

@@ -31,6 +31,11 @@ func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*do
 	if err != nil {
 		return nil, err
 	}
+	return c.downloadOn(ctx, w, req, head)
+}
+
+// downloadOn does the work of download on a connection.
+func (c *Client) downloadOn(ctx context.Context, w *wire.Conn, req *wire.Request, head any) (d *download, err error) {
 	release := w.Bound(ctx, wire.ShortWait)
 	w.TakeDescriptors = req.Handover
 	if err = w.SendRequest(req, nil); err != nil {
@@ -43,7 +48,7 @@ func (c *Client) download(ctx context.Context, req *wire.Request, head any) (*do
 		c.put(w)
 		return nil, preferContextError(ctx, err)
 	}
-	d := &download{c: c, ctx: ctx, w: w}
+	d = &download{c: c, ctx: ctx, w: w}
 	// A deadline in the past wakes a read in progress. Closing the connection would do so too, but would make it
 	// unusable.
 	d.stop = context.AfterFunc(ctx, func() { _ = w.SetDeadline(time.Unix(1, 0)) })

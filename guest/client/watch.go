@@ -38,10 +38,35 @@ func openEvents[T any](ctx context.Context, c *Client, req *wire.Request, most i
 	if err != nil {
 		return nil, err
 	}
+	return newEvents(d, most, plausible), nil
+}
+
+// newEvents reads a body as events.
+func newEvents[T any](d *download, most int, plausible func(*T) bool) *Events[T] {
 	d.left = -1
 	e := &Events[T]{d: d, lines: bufio.NewScanner(d), plausible: plausible}
 	e.lines.Buffer(make([]byte, 0, 4096), most)
-	return e, nil
+	return e
+}
+
+// WatchPorts follows what listens in the container: the first list comes at once, and another one after each change.
+// Next returns io.EOF when no process is left that could listen. The caller must close the watch; ctx ends it too.
+func (c *Client) WatchPorts(ctx context.Context) (*Events[wire.PortList], error) {
+	w, err := c.connect(ctx) // a new one: idle connections are for commands
+	if err != nil {
+		return nil, err
+	}
+	d, err := c.downloadOn(ctx, w, &wire.Request{Op: wire.OpWatchPorts}, nil)
+	if err != nil {
+		return nil, err
+	}
+	return newEvents(d, wire.MaxWatchedPorts*(2*6*maxProgram+256), boundPorts), nil
+}
+
+// boundPorts cuts a list of the guest to what it may be.
+func boundPorts(list *wire.PortList) bool {
+	list.Ports = cutPorts(list.Ports, wire.MaxWatchedPorts)
+	return true
 }
 
 // Next waits for the next event. The error is io.EOF at the end.

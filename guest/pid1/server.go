@@ -231,6 +231,8 @@ func (k *caller) handle(ctx context.Context, kind wire.FrameKind, body []byte) e
 		return forward.Dial(k.conn, req.Port, req.Handover)
 	case wire.OpIdle:
 		return k.idle()
+	case wire.OpWatchPorts:
+		return k.watchPorts(ctx)
 	}
 	return k.answer(&req, fds)
 }

@@ -1,107 +1,88 @@
 package proc
 
 import (
-	"bufio"
 	"cmp"
-	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"io/fs"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 
+	"berth/guest/sockets"
 	"berth/guest/wire"
 	"berth/proto"
 )
 
-// stateListen is the state of a listening socket in the kernel's tables.
-const stateListen = "0A"
-
-// A listener is one listening socket of the kernel's tables.
-type listener struct {
-	at    netip.AddrPort
-	inode string
-}
-
 // Listening lists the ports of the container that programs listen on, with the program where it can be found, sorted
 // by port. It leaves out the guest's own.
-func (t *Table) Listening() ([]proto.Port, error) {
-	var open []listener
-	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
-		more, err := readListeners(table)
-		if err != nil {
-			return nil, wire.FileError(wire.OpPorts, table, err)
-		}
-		open = append(open, more...)
+func (t *Table) Listening() ([]proto.Port, error) { return (&Listeners{table: t}).Look() }
+
+// Listeners follows what listens. It looks for the programs of new sockets only: that means reading the descriptors of
+// every process. The zero Listeners with a table has seen nothing yet.
+type Listeners struct {
+	table *Table
+	known map[sockets.Listener]proto.Port // a zero Port is the guest's own
+}
+
+// Listeners returns a Listeners.
+func (t *Table) Listeners() *Listeners { return &Listeners{table: t} }
+
+// Look returns what listens now, as Listening does.
+func (s *Listeners) Look() ([]proto.Port, error) {
+	open, err := sockets.Listening(2 * wire.MaxPorts)
+	if err != nil {
+		return nil, wire.FileError(wire.OpPorts, "sockets", err)
 	}
-	owners := t.socketOwners(open)
+	var added []sockets.Listener
+	for _, l := range open {
+		if _, ok := s.known[l]; !ok {
+			added = append(added, l)
+		}
+	}
+	owners := map[uint64]int{}
+	if len(added) > 0 {
+		owners = s.table.socketOwners(added)
+	}
+	known := make(map[sockets.Listener]proto.Port, len(open))
 	list := []proto.Port{}
 	for _, l := range open {
-		pid := owners[l.inode]
-		if pid == t.pid || pid == 0 && l.at.Addr().String() == proto.ContainerAddress || len(list) == wire.MaxPorts {
-			continue // the guest's own, and the daemon's
+		p, ok := s.known[l]
+		if !ok {
+			p = s.table.describe(l, owners[l.Inode])
 		}
-		p := proto.Port{Port: l.at.Port(), Address: l.at.Addr().String(), PID: pid}
-		if pid != 0 {
-			name, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm")) // it may have ended
-			p.Program = strings.ToValidUTF8(strings.TrimSpace(string(name)), "?")
+		known[l] = p
+		if p.Port != 0 && len(list) < wire.MaxPorts {
+			list = append(list, p)
 		}
-		list = append(list, p)
 	}
+	s.known = known
 	slices.SortFunc(list, func(a, b proto.Port) int {
-		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Address, b.Address))
+		return cmp.Or(cmp.Compare(a.Port, b.Port), cmp.Compare(a.Address, b.Address), cmp.Compare(a.PID, b.PID))
 	})
 	return list, nil
 }
 
-// readListeners reads the listening sockets of /proc/net/tcp or tcp6. A kernel without IPv6 has no tcp6.
-func readListeners(path string) (list []listener, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+// describe returns a socket with its program, or a zero Port for the guest's own and the daemon's.
+func (t *Table) describe(l sockets.Listener, pid int) proto.Port {
+	if pid == t.pid || pid == 0 && l.At.Addr().String() == proto.ContainerAddress {
+		return proto.Port{}
 	}
-	if err != nil {
-		return nil, err
+	p := proto.Port{Port: l.At.Port(), Address: l.At.Addr().String(), PID: pid}
+	if pid != 0 {
+		name, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm")) // it may have ended
+		p.Program = strings.ToValidUTF8(strings.TrimSpace(string(name)), "?")
 	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() && len(list) < 2*wire.MaxPorts {
-		if l, ok := parseListener(lines.Text()); ok {
-			list = append(list, l)
-		}
-	}
-	return list, lines.Err()
-}
-
-// parseListener parses a line such as "0: 0100007F:1F90 00000000:0000 0A … inode …".
-func parseListener(line string) (l listener, ok bool) {
-	f := strings.Fields(line)
-	if len(f) < 10 || f[3] != stateListen {
-		return l, false
-	}
-	address, port, _ := strings.Cut(f[1], ":")
-	raw, err := hex.DecodeString(address)
-	n, perr := strconv.ParseUint(port, 16, 16)
-	if err != nil || perr != nil || len(raw)%4 != 0 {
-		return l, false
-	}
-	for i := 0; i < len(raw); i += 4 { // the kernel writes each word in the machine's order
-		binary.BigEndian.PutUint32(raw[i:], binary.NativeEndian.Uint32(raw[i:]))
-	}
-	addr, ok := netip.AddrFromSlice(raw)
-	return listener{netip.AddrPortFrom(addr.Unmap(), uint16(n)), f[9]}, ok
+	return p
 }
 
 // socketOwners returns the lowest PID that has each socket open, by inode. Only the owner of a process may look at its
 // descriptors.
-func (t *Table) socketOwners(open []listener) map[string]int {
-	owners := map[string]int{}
+func (t *Table) socketOwners(open []sockets.Listener) map[uint64]int {
+	owners := map[uint64]int{}
 	for _, l := range open {
-		owners[l.inode] = 0
+		owners[l.Inode] = 0
 	}
 	all := pids()
 	slices.Sort(all)
@@ -115,7 +96,7 @@ func (t *Table) socketOwners(open []listener) map[string]int {
 }
 
 // markSockets enters the PID for those of the sockets that the process has open and that have no owner yet.
-func markSockets(pid int, owners map[string]int) error {
+func markSockets(pid int, owners map[uint64]int) error {
 	dir := filepath.Join("/proc", strconv.Itoa(pid), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -130,7 +111,10 @@ func markSockets(pid int, owners map[string]int) error {
 			continue
 		}
 		inode, ok := strings.CutPrefix(target, "socket:[")
-		if key := strings.TrimSuffix(inode, "]"); ok {
+		if !ok {
+			continue
+		}
+		if key, err := strconv.ParseUint(strings.TrimSuffix(inode, "]"), 10, 64); err == nil {
 			if owner, known := owners[key]; known && owner == 0 {
 				owners[key] = pid
 			}

@@ -12,13 +12,14 @@ import (
 const (
 	OpHello      = "hello"
 	OpExec       = "exec"
-	OpAttach     = "attach" // attach to a kept command
-	OpClaim      = "claim"  // say which kept commands are known; the others never start any more
-	OpForget     = "forget" // drop what is kept of these commands
-	OpIdle       = "idle"   // could the container be stopped without a loss?
-	OpListen     = "listen" // listen on loopback, and use this connection for the next program that connects there
-	OpDial       = "dial"   // connect to a port of the container's loopback
-	OpPorts      = "ports"  // which ports of the container are listened on
+	OpAttach     = "attach"      // attach to a kept command
+	OpClaim      = "claim"       // say which kept commands are known; the others never start any more
+	OpForget     = "forget"      // drop what is kept of these commands
+	OpIdle       = "idle"        // could the container be stopped without a loss?
+	OpListen     = "listen"      // listen on loopback, and use this connection for the next program that connects there
+	OpDial       = "dial"        // connect to a port of the container's loopback
+	OpPorts      = "ports"       // which ports of the container are listened on
+	OpWatchPorts = "watch_ports" // the same as a body: a PortList now, and after each change, until no process is left
 	OpShells     = "shells"
 	OpCloseShell = "close_shell"
 	OpStat       = "stat"
@@ -271,6 +272,14 @@ type Dialed struct {
 
 // MaxPorts is the maximum length of the answer to OpPorts.
 const MaxPorts = 1024
+
+// A PortList is one line of the answer to OpWatchPorts: all that listens.
+type PortList struct {
+	Ports []proto.Port `json:"ports"` // at most MaxWatchedPorts, those with the lowest numbers
+}
+
+// MaxWatchedPorts is the maximum length of a PortList.
+const MaxWatchedPorts = 100
 
 // Packed ends the body of an archive. An older guest sends nothing there.
 type Packed struct {
