@@ -30,6 +30,7 @@ import (
 	"berth/artifacts"
 	"berth/build"
 	"berth/code"
+	"berth/daemon/acme"
 	"berth/daemon/certs"
 	"berth/daemon/traces"
 	"berth/egress"
@@ -68,6 +69,9 @@ type Config struct {
 
 	TLSCert, TLSKey string // PEM files; "" means no TLS, unless TLSSelfSigned
 	TLSSelfSigned   bool   // TLS with a certificate that the daemon creates in Dir
+
+	ACME       acme.Config // authority, mail address and challenge; without an authority: no ACME
+	ACMEConfig string      // file of settings for ACME; "": none
 
 	// Domain is the name below which each port of a container has a host name, see address.Parse; "" is localhost where
 	// the daemon listens on loopback without TLS, and none elsewhere
@@ -136,6 +140,7 @@ type Daemon struct {
 	closers    []io.Closer // in closing order
 	listener   net.Listener
 	certs      *certs.Source // nil: no TLS
+	acme       *acme.Manager // nil: no certificate by ACME
 	server     *api.Server
 	keys       *keys.Store
 	sessions   *session.Sessions
@@ -595,6 +600,9 @@ func (d *Daemon) Run(ctx context.Context) error {
 	d.sessions.HandshakeAll()
 	d.listening.Attach(d.sessions)
 	d.webhooks.Start()
+	if d.acme != nil {
+		d.acme.Start()
+	}
 	d.machine.host.KeepWarm()
 	return d.server.Serve(ctx, d.accept())
 }

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,11 +11,16 @@ import (
 	"strings"
 
 	"berth/api/ports/address"
+	"berth/daemon/acme"
 	"berth/daemon/certs"
+	"berth/state/keys"
 )
 
 // TLSDir returns the directory of the daemon's own certificate in a data directory.
 func TLSDir(dir string) string { return filepath.Join(dir, "tls") }
+
+// ACMEDir returns the directory of the certificate that an ACME authority has made.
+func ACMEDir(dir string) string { return filepath.Join(dir, "acme") }
 
 // URLFile returns the path of the file in which a running daemon publishes its URL.
 func URLFile(dir string) string { return filepath.Join(dir, "url") }
@@ -38,12 +44,16 @@ func (d *Daemon) listen() (err error) {
 		}
 		hosts = append(hosts, d.domain.Name, "*."+d.domain.Name)
 	}
-	if d.cfg.TLSSelfSigned || d.cfg.TLSCert != "" || d.cfg.TLSKey != "" {
-		if d.certs, err = certs.Open(certs.Config{
-			CertFile: d.cfg.TLSCert, KeyFile: d.cfg.TLSKey, Dir: TLSDir(d.cfg.Dir), Hosts: hosts, Log: d.cfg.Log,
-		}); err != nil {
+	issued, err := d.openACME()
+	if err != nil {
+		return err
+	}
+	if d.cfg.TLSSelfSigned || d.cfg.TLSCert != "" || d.cfg.TLSKey != "" || issued != "" {
+		if d.certs, err = certs.Open(certs.Config{CertFile: d.cfg.TLSCert, KeyFile: d.cfg.TLSKey,
+			Dir: TLSDir(d.cfg.Dir), Issued: issued, Hosts: hosts, Log: d.cfg.Log}); err != nil {
 			return err
 		}
+		d.metrics.registry.MustRegister(certCounts{d.certs})
 	}
 	// The certificate is read before the port is opened. With an unusable certificate, the port never opens.
 	if d.listener, err = net.Listen("tcp", d.cfg.Listen); err != nil {
@@ -54,10 +64,38 @@ func (d *Daemon) listen() (err error) {
 	if d.certs == nil && !isLoopback(d.listener) {
 		d.cfg.Log.Warn("API KEYS AND DATA CROSS THE NETWORK IN CLEAR TEXT: this address can be reached from other "+
 			"machines, and there is no TLS; "+
-			"use --tls-self-signed or --tls-cert, or listen on 127.0.0.1 behind a proxy that has TLS", "address",
-			d.listener.Addr().String())
+			"use --tls-self-signed, --tls-cert or --acme, or listen on 127.0.0.1 behind a proxy that has TLS",
+			"address", d.listener.Addr().String())
 	}
 	return nil
+}
+
+// openACME opens what gets a certificate for the domain from an authority, and returns the file that it will be in; ""
+// without --acme.
+func (d *Daemon) openACME() (file string, err error) {
+	cfg := d.cfg.ACME
+	if cfg.Authority == "" {
+		return "", nil
+	}
+	if cfg.Domain = d.domain.Name; cfg.Domain == "" {
+		return "", errors.New("--acme: the certificate is for the domain of --domain, and there is none")
+	}
+	if d.cfg.ACMEConfig != "" {
+		if cfg.Settings, err = keys.ReadPairs(d.cfg.ACMEConfig, "--acme-config", acme.CheckSetting); err != nil {
+			return "", err
+		}
+	}
+	cfg.Dir, cfg.Log, cfg.Agent = ACMEDir(d.cfg.Dir), d.cfg.Log, "berth/"+d.cfg.Version
+	if d.acme, err = acme.Open(cfg); err != nil {
+		return "", fmt.Errorf("--acme: %w", err)
+	}
+	d.keep(d.acme)
+	d.metrics.registry.MustRegister(acmeCounts{d.acme})
+	if cfg.DNS == "" {
+		d.cfg.Log.Warn("the ACME authority will certify the domain and no name below it, so host names of ports have "+
+			"no certificate that clients trust; use --acme-dns", "domain", cfg.Domain)
+	}
+	return acme.CertFile(cfg.Dir), nil
 }
 
 // settleDomain completes the domain of ports with what is known of the open port. Browsers and many resolvers take

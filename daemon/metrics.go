@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"time"
 
+	"berth/daemon/acme"
+	"berth/daemon/certs"
 	"berth/proto"
 	"berth/session"
 
@@ -114,6 +116,36 @@ func (c poolCounts) Collect(ch chan<- prometheus.Metric) {
 	}
 	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(hits), "hit")
 	ch <- prometheus.MustNewConstMetric(claimsDesc, prometheus.CounterValue, float64(misses), "miss")
+}
+
+// certCounts reads the ends of the daemon's certificates at each scrape.
+type certCounts struct{ source *certs.Source }
+
+var expiryDesc = prometheus.NewDesc("berth_certificate_expiry_timestamp_seconds", "When the daemon's certificates "+
+	"expire, by where they come from: given, own or issued by ACME.", []string{"source"}, nil)
+
+// Describe implements prometheus.Collector.
+func (c certCounts) Describe(ch chan<- *prometheus.Desc) { ch <- expiryDesc }
+
+// Collect implements prometheus.Collector.
+func (c certCounts) Collect(ch chan<- prometheus.Metric) {
+	for from, end := range c.source.Expiry() {
+		ch <- prometheus.MustNewConstMetric(expiryDesc, prometheus.GaugeValue, float64(end.Unix()), from)
+	}
+}
+
+// acmeCounts reads at each scrape how many tries to get a certificate have failed in a row.
+type acmeCounts struct{ manager *acme.Manager }
+
+var acmeFailuresDesc = prometheus.NewDesc("berth_certificate_failures", "Tries to get a certificate by ACME that "+
+	"failed since the last one that did not.", nil, nil)
+
+// Describe implements prometheus.Collector.
+func (c acmeCounts) Describe(ch chan<- *prometheus.Desc) { ch <- acmeFailuresDesc }
+
+// Collect implements prometheus.Collector.
+func (c acmeCounts) Collect(ch chan<- prometheus.Metric) {
+	ch <- prometheus.MustNewConstMetric(acmeFailuresDesc, prometheus.GaugeValue, float64(c.manager.Status().Tries))
 }
 
 // sessionCounts reads the numbers at each scrape. Gauges that are set on every change could drift from the real

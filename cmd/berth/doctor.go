@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"time"
 
 	"berth/cli/app"
 	"berth/proto"
@@ -34,6 +35,7 @@ func examineHost(ctx context.Context, o app.DoctorOptions, report func(app.Findi
 	for _, f := range doctor.Doctor(ctx, cfg) {
 		report(app.Finding{Name: f.Name, Grade: app.Grade(f.Grade), Found: f.Found, Why: f.Why, Fix: f.Fix})
 	}
+	examineCertificate(o.Dir, time.Now(), report)
 	if try {
 		tryClasses(ctx, cfg, report)
 	}

@@ -73,6 +73,7 @@ the daemon ends; the next start attaches to them again.`,
 		"able to read it")
 	f.BoolVar(&cfg.TLSSelfSigned, "tls-self-signed", false, "serve HTTPS with a certificate that the daemon "+
 		"makes; clients trust DIR/tls/ca.pem")
+	acmeFlags(cmd, &cfg)
 	f.StringVar(&cfg.Domain, "domain", "", "NAME[:PORT] below which each port of a container has a host name of its "+
 		"own; all names below it must lead here; https://NAME behind a proxy that has TLS (default: localhost if "+
 		"--listen is on loopback without TLS, else none)")

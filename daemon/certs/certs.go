@@ -1,5 +1,5 @@
 // Package certs provides the daemon's TLS certificate: the operator's, read again when its files change, or one that
-// the daemon creates.
+// the daemon creates. Beside its own, the daemon may have one that an authority issues for some of its names.
 //
 // A renewal needs neither a signal nor a restart. A handshake checks the files, at most once a second. The daemon
 // renews its own certificate before it expires, with the same private key.
@@ -27,6 +27,7 @@ const lookEvery = time.Second
 type Config struct {
 	CertFile, KeyFile string           // the operator's, in PEM; "" for both creates a certificate in Dir
 	Dir               string           // directory of the daemon's own cert.pem, key.pem and ca.pem; created if missing
+	Issued            string           // file of an issued certificate and its key, which may come later; "": none
 	Hosts             []string         // hosts for the daemon's own certificate, beside those of this machine
 	Log               *slog.Logger     // nil: no logging
 	Now               func() time.Time // nil: time.Now
@@ -36,6 +37,8 @@ type Config struct {
 type Source struct {
 	cfg  Config
 	made bool // the daemon creates the certificate
+
+	issued *Source // for clients that ask for one of its names; nil: none
 
 	mu     sync.Mutex // guards the fields below
 	cert   *tls.Certificate
@@ -69,6 +72,9 @@ func Open(cfg Config) (*Source, error) {
 		return nil, err
 	}
 	s.cert, s.seen, s.looked = cert, s.stamp(), s.cfg.Now()
+	if cfg.Issued != "" {
+		s.issued = &Source{cfg: Config{CertFile: cfg.Issued, KeyFile: cfg.Issued, Log: cfg.Log, Now: cfg.Now}}
+	}
 	return s, nil
 }
 
@@ -97,20 +103,46 @@ func (s *Source) TLS() *tls.Config {
 		GetCertificate: s.certificate}
 }
 
-// certificate returns the certificate for a handshake. If the files cannot be read now, it returns the last one read.
-func (s *Source) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// certificate returns the certificate for a handshake: the issued one if it is for the name that the client asks for.
+func (s *Source) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	if s.issued != nil && hello.ServerName != "" {
+		if cert := s.issued.latest(); cert != nil && cert.Leaf.VerifyHostname(hello.ServerName) == nil {
+			return cert, nil
+		}
+	}
+	return s.latest(), nil
+}
+
+// Expiry returns when the certificates expire, by where they come from: given, own or issued.
+func (s *Source) Expiry() map[string]time.Time {
+	from := "given"
+	if s.made {
+		from = "own"
+	}
+	ends := map[string]time.Time{from: s.latest().Leaf.NotAfter}
+	if s.issued != nil {
+		if cert := s.issued.latest(); cert != nil {
+			ends["issued"] = cert.Leaf.NotAfter
+		}
+	}
+	return ends
+}
+
+// latest returns the certificate, after a look at its files if the last look is long ago. If they cannot be read now,
+// it returns the last one read. It returns nil for an issued certificate that has not come yet.
+func (s *Source) latest() *tls.Certificate {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := s.cfg.Now()
 	// A negative time means that the clock was set back. It must not stop the checks.
 	if d := now.Sub(s.looked); d >= 0 && d < lookEvery {
-		return s.cert, nil
+		return s.cert
 	}
 	s.looked = now
 	if err := s.refresh(); err != nil {
 		s.cfg.Log.Error("the TLS certificate could not be renewed; the old one stays in use", "error", err)
 	}
-	return s.cert, nil
+	return s.cert
 }
 
 // refresh reads the files again if they changed. The caller holds mu: concurrent handshakes need the same result.

@@ -223,3 +223,48 @@ func TestRefusals(t *testing.T) {
 		t.Error("the daemon's own key may be read by all, and it starts")
 	}
 }
+
+// TestIssuedCertificate checks that a certificate that comes later is shown to those who ask for its names, and the
+// daemon's own to all others.
+func TestIssuedCertificate(t *testing.T) {
+	at := &clock{time.Now()}
+	other := open(t, Config{Dir: t.TempDir(), Hosts: []string{"apps.example", "*.apps.example"}, Now: at.now})
+	file := filepath.Join(t.TempDir(), "certificate.pem")
+	s := open(t, Config{Dir: t.TempDir(), Hosts: []string{"apps.example", "*.apps.example"}, Issued: file, Now: at.now})
+	asking := func(name string, source *Source) *tls.Config {
+		at.t = at.t.Add(2 * lookEvery)
+		client := trusting(t, source.CAFile(), at)
+		client.ServerName = name
+		return client
+	}
+	for _, name := range []string{"apps.example", "api.apps.example", "8000-i0abc.apps.example"} {
+		if _, err := shake(s, asking(name, s)); err != nil {
+			t.Errorf("%s, before a certificate was issued: %v", name, err)
+		}
+	}
+	if ends := s.Expiry(); len(ends) != 1 || ends["own"].IsZero() {
+		t.Errorf("the certificates end at %v", ends)
+	}
+	var text []byte
+	for _, name := range []string{"cert.pem", "key.pem"} {
+		data, err := os.ReadFile(filepath.Join(other.cfg.Dir, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, data...)
+	}
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"apps.example", "api.apps.example", "8000-i0abc.apps.example"} {
+		if _, err := shake(s, asking(name, other)); err != nil {
+			t.Errorf("%s, with an issued certificate: %v", name, err)
+		}
+	}
+	if _, err := shake(s, asking("127.0.0.1", s)); err != nil { // a client of this machine
+		t.Errorf("an address, beside an issued certificate: %v", err)
+	}
+	if ends := s.Expiry(); len(ends) != 2 || ends["issued"].IsZero() {
+		t.Errorf("the certificates end at %v", ends)
+	}
+}
