@@ -285,6 +285,11 @@ func TestClassesAreColumns(t *testing.T) {
 	other := gvisored(4.5)
 	other.Rows = append(other.Rows, Result{Row: "files", Class: proto.ClassGVisor, Skipped: "it has both"})
 	other.Rows[0].Measures[0].P50 = 3 * first.Rows[0].Measures[0].P50
+	beside := gvisored(7) // of a run of this class alone, with a comparator
+	beside.Rows[0].add("docker exec", Comparator, "ms", 20)
+	if _, _, err := Save(file, beside); err != nil {
+		t.Fatal(err)
+	}
 	other.Rows[0].number("only there", 7, lower)
 	other.Rows[0].Missing = []Missing{{"200 containers", "each has a kernel"}}
 	if _, _, err := Save(file, first); err != nil {
