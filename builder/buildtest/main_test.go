@@ -29,6 +29,9 @@ var (
 	registryHost string
 )
 
+// classes are those in which steps run.
+var classes = []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor}
+
 func TestMain(m *testing.M) {
 	code, err := runTests(m)
 	if err != nil {

@@ -40,7 +40,7 @@ func newSecret() string { return "sesame-" + rand.Text() }
 // TestSecrets builds with secrets, and looks for them everywhere afterwards. Another secret of the same ID makes no
 // step run again.
 func TestSecrets(t *testing.T) {
-	for _, class := range []proto.RuntimeClass{proto.ClassRunc} {
+	for _, class := range classes {
 		t.Run(string(class), func(t *testing.T) {
 			c := connect(t, daemon)
 			token, npmrc := newSecret(), newSecret()+"\nsecond line\n"

@@ -75,9 +75,9 @@ func (r *Runtime) StartStep(ctx context.Context, spec StepSpec) (*Step, error) {
 	if err != nil {
 		return nil, err
 	}
-	if spec.Class != proto.ClassRunc || r.cfg.Address != "" {
-		return nil, proto.Errorf(proto.Unsupported, "build", "runtime_class",
-			"steps of a build run in class %s, with the daemon's own containerd", proto.ClassRunc)
+	if r.cfg.Address != "" {
+		return nil, proto.Errorf(proto.Unsupported, "build", "", "images are built by the daemon's own containerd "+
+			"alone")
 	}
 	if err := r.checkTrees(spec.Trees); err != nil {
 		return nil, r.fail(ctx, "build", "", err)
@@ -126,6 +126,9 @@ func (s *Step) start(ctx context.Context, spec StepSpec, class launch.Class) err
 	}
 	if b.UserNamespace, err = namespace.Path(); err != nil {
 		return err
+	}
+	if spec.Class == proto.ClassGVisor {
+		return r.launch(ctx, b, r.gvisor)
 	}
 	return r.launch(ctx, b, launch.Runc{Binary: class.Binary, Bundles: r.bundles})
 }
