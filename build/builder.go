@@ -33,7 +33,8 @@ const (
 	maxEvent = 4 << 20
 	// maxSaid bounds what is kept of the builder's standard error, in bytes.
 	maxSaid = 16 << 10
-	// stopGrace is how long a builder that has closed its output may take to end.
+	// stopGrace is how long a builder may take to end that has closed its output, or that is told to end. It then
+	// removes what a cancelled build has written so far.
 	stopGrace = 10 * time.Second
 )
 
@@ -173,6 +174,7 @@ func (r *runningBuild) runProgram(ctx context.Context, job wire.Job) error {
 	if err != nil {
 		return err
 	}
+	cmd.Cancel = in.Close // see berth-builder
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		return err

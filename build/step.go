@@ -1,6 +1,7 @@
 package build
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -55,12 +56,12 @@ func (r *runningBuild) runStep(w http.ResponseWriter, req *http.Request) error {
 	}
 	end, ended := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
 	defer ended()
-	endErr := sandbox.End(end)
+	if endErr := sandbox.End(end); endErr != nil {
+		r.cfg.Log.Error("removing the sandbox of a build's step", "build", r.entry.ID, "err", endErr)
+		err = cmp.Or(err, endErr)
+	}
 	stop()
-	switch {
-	case endErr != nil:
-		return errors.Join(endErr, err)
-	case err != nil:
+	if err != nil {
 		exit = wire.Exit{Error: err.Error(), Cause: string(proto.CodeOf(err))}
 		var known *proto.Error
 		if errors.As(err, &known) {

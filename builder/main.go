@@ -15,6 +15,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"time"
 
 	gatewaypb "github.com/moby/buildkit/frontend/gateway/pb"
 	solvererrors "github.com/moby/buildkit/solver/errdefs"
@@ -47,9 +48,11 @@ func run(ctx context.Context, out *events) error {
 	if err := in.Decode(&job); err != nil {
 		return fmt.Errorf("reading the job: %w", err)
 	}
+	ctx, cancel := context.WithCancel(ctx)
 	go func() { // the daemon keeps the pipe open as long as it wants the build
 		_, _ = io.Copy(io.Discard, io.MultiReader(in.Buffered(), os.Stdin))
-		os.Exit(2)
+		cancel()
+		time.AfterFunc(cancelGrace, func() { os.Exit(2) })
 	}()
 	b, err := open(ctx, job, out)
 	if err != nil {
@@ -57,8 +60,12 @@ func run(ctx context.Context, out *events) error {
 	}
 	defer b.close()
 	err = b.build(ctx)
-	return errors.Join(err, b.prune(ctx))
+	return errors.Join(err, b.prune(context.WithoutCancel(ctx)))
 }
+
+// cancelGrace is how long a cancelled build may take to remove what its steps have written so far. What it does not
+// remove, the next build of the owner removes.
+const cancelGrace = 8 * time.Second
 
 // events writes progress, one line for each event.
 type events struct {

@@ -318,26 +318,6 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// TestRebuildAfterCancel cancels a build in its second step. The next build takes the first one from the cache.
-func TestRebuildAfterCancel(t *testing.T) {
-	c := connect(t, daemon)
-	each, runs := untilRuns()
-	ctx, leave := context.WithCancel(t.Context())
-	go func() { <-runs; leave() }()
-	const first = "FROM base\nRUN date +%N > /tmp/first && echo first-ran\n"
-	files := map[string]string{"Dockerfile": first + "RUN echo it-runs; sleep 1000\n"}
-	_, r, err := build(ctx, c, proto.BuildOptions{Name: "resumed"}, contextOf(t, files), each)
-	if err == nil || !strings.Contains(r.logs, "first-ran") {
-		t.Fatalf("a cancelled build: %v, %q", err, r.logs)
-	}
-	files["Dockerfile"] = first + "RUN echo second-ran\n"
-	_, r, err = build(t.Context(), c, proto.BuildOptions{Name: "resumed"}, contextOf(t, files), nil)
-	if err != nil || r.cached != 1 || r.ran != 1 || r.logs != "second-ran\n" {
-		t.Errorf("the build after it: %+v, %v", r, err)
-	}
-	nothingLeft(t, daemon)
-}
-
 // TestKill kills the daemon in the middle of a step. The next one finds nothing of the build, and builds. After a
 // reboot the image and the cache are still there.
 func TestKill(t *testing.T) {

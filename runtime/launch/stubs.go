@@ -84,6 +84,9 @@ func (s *Stubs) Clean() error {
 // removeMissing removes the mount points from a layer.
 func (s *Stubs) removeMissing(upper string) error {
 	top, err := unix.Open(upper, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the builder drops the layer of a cancelled step at once
+	}
 	if err != nil {
 		return err
 	}
