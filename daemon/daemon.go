@@ -91,6 +91,7 @@ type Config struct {
 	OpenMetrics     bool           // /metrics needs no key, also where the port is not loopback
 	SweepEvery      time.Duration  // interval between sweeps; 0 is 10 s
 	WarmMin         int            // started containers to keep ready for new sessions, for each image in use
+	RegistryMirrors []string       // REGISTRY=HOST[:PORT]: registries that are asked first
 	WarmMax         int            // maximum of them over all images; 0 keeps none
 	StopOnExit      bool           // stop all containers when the daemon ends; their files stay
 

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"berth/proto"
+	"berth/runtime/images"
 	"berth/state/registries"
 )
 
@@ -13,14 +14,16 @@ type registryKeeper struct {
 	registryClient
 }
 
-// openRegistries opens the credentials. The image store asks for them from now on.
+// openRegistries opens the credentials, and reads the mirrors. The image store asks for them from now on.
 func (d *Daemon) openRegistries() (err error) {
 	if d.registries.Store, err = registries.Open(d.books, d.secrets); err != nil {
 		return err
 	}
 	d.registries.registryClient = d.machine.pushes
 	d.machine.pushes.UseCredentials(d.registries.For)
-	return nil
+	mirrors, err := images.ParseMirrors(d.cfg.RegistryMirrors)
+	d.machine.pushes.UseMirrors(mirrors)
+	return err
 }
 
 // Login keeps credentials that their registry takes.

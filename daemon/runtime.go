@@ -43,6 +43,7 @@ type machine struct {
 // A registryClient speaks to image registries.
 type registryClient interface {
 	UseCredentials(images.Credentials)
+	UseMirrors(images.Mirrors)
 	CheckLogin(ctx context.Context, host, username, password string) error
 	Push(ctx context.Context, name, ref string, progress func(proto.ImageProgress)) (proto.Image, error)
 }

@@ -15,8 +15,8 @@ import (
 	"berth/test/daemontest"
 )
 
-// TestRegistryMirror builds over an image of Docker Hub that a mirror has, and checks that the mirror of one registry is
-// not asked for images of another, and gets no push.
+// TestRegistryMirror builds over an image of Docker Hub that the second of two mirrors has, and checks that they are
+// not asked for images of another registry.
 func TestRegistryMirror(t *testing.T) {
 	silent := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	var mu sync.Mutex

@@ -128,6 +128,8 @@ the daemon ends; the next start attaches to them again.`,
 		cfg.WebhookPrivate = append(cfg.WebhookPrivate, prefix)
 		return err
 	})
+	f.StringArrayVar(&cfg.RegistryMirrors, "registry-mirror", nil, "REGISTRY=HOST[:PORT]: images of REGISTRY, such as "+
+		"docker.io, are pulled from HOST if it has them (may be repeated; asked in this order)")
 	f.StringVar(&cfg.EgressCA, "egress-ca", "", "PEM file of certificate authorities to trust in addition to the "+
 		"system's, for hosts that receive network secrets")
 	f.Float64Var(&limits.CPUs, "cpus", limits.CPUs, "maximum CPUs of one container, and its default")

@@ -47,7 +47,8 @@ type Store struct {
 	contents    byDigest[imageContent]
 	resolved    resolved
 	credentials Credentials // nil: there are none
-	Reserve     int64       // bytes that images leave free; see hasReserve
+	mirrors     Mirrors
+	Reserve     int64 // bytes that images leave free; see hasReserve
 }
 
 // New makes a Store.

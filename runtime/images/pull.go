@@ -69,7 +69,7 @@ func (i *Store) pull(ctx context.Context, ref string, progress func(proto.ImageP
 // fetch stores the content of ref for this machine.
 func (i *Store) fetch(ctx context.Context, ref string, progress func(proto.ImageProgress)) (ocispec.Descriptor,
 	error) {
-	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: registries(i.given)})
+	resolver := docker.NewResolver(docker.ResolverOptions{Hosts: i.sources()})
 	name, desc, err := resolver.Resolve(ctx, ref)
 	if err != nil {
 		return desc, err
