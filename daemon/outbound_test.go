@@ -87,12 +87,18 @@ func (w *internet) testOutbound(t *testing.T, class proto.RuntimeClass) {
 		{python + "import socket\ns = socket.socket(socket.AF_INET6)\ns.settimeout(20)\n" +
 			"try: s.connect(('2001:4860:4860::8888', 443))\nexcept OSError as e: print(e.strerror)\nE",
 			"Network is unreachable"},
+		{python + "import socket\ns = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n" +
+			"try: s.connect(('2001:4860:4860::8888', 53)); s.send(b'x')\nexcept OSError as e: print(e.strerror)\nE",
+			"Network is unreachable"},
 
 		// its own loopback
 		{python + "import socket, threading\nl = socket.create_server(('127.0.0.1', 8080))\n" +
 			"s = socket.create_connection(('127.0.0.1', 8080))\nl.accept()[0].send(b'own')\nprint(s.recv(9).decode())\nE",
 			"own"},
 		{`curl -s -m 20 http://127.0.0.1:PLAIN/ || echo $?`, "7"},
+		{python + "import socket\nl = socket.create_server(('::1', 8081), family=socket.AF_INET6)\n" +
+			"s = socket.create_connection(('localhost', 8081))\nl.accept()[0].send(b'own')\nprint(s.recv(9).decode())\nE",
+			"own"},
 	} {
 		w.says(t, c.ID, withoutProxy+strings.ReplaceAll(said[0], "OTHER", other), said[1])
 	}

@@ -55,8 +55,9 @@ func NewPair() (*os.File, error) {
 // pairInner when it starts, and removes the address from it. It leaves out a device without an address.
 func makePair() error {
 	for _, setting := range [][2]string{
-		{"ipv6/conf/all/disable_ipv6", "1"}, {"ipv6/conf/default/disable_ipv6", "1"}, // or devices get addresses
-		{"ipv4/icmp_ratemask", "0"}, // or the kernel refuses some six datagrams, and the rest end in silence
+		{"ipv6/conf/default/disable_ipv6", "1"}, // or devices get addresses
+		{"ipv4/icmp_ratemask", "0"},             // or all but some six datagrams end in silence
+		{"ipv4/icmp_echo_ignore_all", "1"},      // or every address answers a ping, since it is local
 	} {
 		err := os.WriteFile("/proc/sys/net/"+setting[0], []byte(setting[1]), 0)
 		if err != nil && !errors.Is(err, os.ErrNotExist) { // a kernel without IPv6

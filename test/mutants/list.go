@@ -81,6 +81,9 @@ var all = []Mutant{
 	{"egress: a star for any depth", []Edit{{"egress/policy.go",
 		"return found && parent == r.Name", "return found && strings.HasSuffix(\".\"+parent, \".\"+r.Name)"}},
 		"egress/list", "egress TestPolicies"},
+	{"egress: every address answers a ping", []Edit{{"runtime/outbound/pair.go",
+		"{\"ipv4/icmp_echo_ignore_all\", \"1\"}", "{\"ipv4/icmp_echo_ignore_all\", \"0\"}"}},
+		"egress/packets", "runtime/outbound TestPair"},
 
 	// Tools that code calls.
 	{"tools: the token of another command", []Edit{{"session/tools.go",
