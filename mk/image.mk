@@ -1,4 +1,5 @@
-# The images full and dev: their tests, and the lists of what is pinned in berth's own images.
+# The images full and dev, and one of clients of the network: their tests, and the lists of what is pinned in
+# berth's own images.
 #
 # Included by the top Makefile.
 
@@ -7,7 +8,10 @@ FULL_DEBS := python3 python3-pip $(if $(shell command -v npm),,npm)
 FULL_IMAGE := .cache/images/full.tar
 DEV_IMAGE := .cache/images/dev.tar
 
-.PHONY: setup-full test-full test-dev lock
+# Servers that clients of the network are tried against, besides those packages.
+NETWORK_DEBS := openssh-server postgresql redis-server
+
+.PHONY: setup-full test-full test-dev test-network lock
 setup-full: setup-test
 	$(call install,$(FULL_DEBS))
 
@@ -30,6 +34,16 @@ test-dev: ## build the image dev and try every language in it (6 GB of disk, 10 
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_DEV_IMAGE=$(abspath $(DEV_IMAGE)) \
 		go test -race -count=1 -timeout 20m -v -run '^TestDevImage$$' ./daemon
+
+# The image of clients is built in a daemon whose data stay below .cache, so that the next run has it.
+test-network: all gvisor setup-test
+	$(call install,$(NETWORK_DEBS))
+test-network: ## try package managers, databases and browsers without a proxy (8 GB, 15 minutes the first time)
+	@mkdir -p .cache/images .cache/network
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		BERTH_NETWORK_DIR=$(abspath .cache/network) \
+		go test -count=1 -timeout 60m -v -run '^TestAllClients$$' ./test/netclients
 
 # Pins the newest versions that fit each other. This machine's configuration chooses the index and the registry; neither
 # list names one.
