@@ -81,6 +81,13 @@ func Note(ctx context.Context, item string) {
 	}
 }
 
+// NoteContainer sets the container of the request's audit entry, where its path does not name one.
+func NoteContainer(ctx context.Context, id string) {
+	if d, ok := ctx.Value(auditedActionKey{}).(*auditedAction); ok {
+		d.entry.ContainerID = id
+	}
+}
+
 // NoteStarted writes the audit entry of the request now. It is for answers that may take days: the entry exists even
 // if the daemon is killed meanwhile. For actions that the core audits it does nothing, since only failures are left
 // to log.

@@ -17,11 +17,13 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/api/approvals"
 	"berth/api/e2b"
 	"berth/api/librechat"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/code"
+	"berth/egress"
 	"berth/proto"
 	"berth/session"
 	"berth/state/vault"
@@ -63,7 +65,9 @@ func newHouse(t *testing.T, core session.Config) *house {
 	operations := api.Ops(api.OpsConfig{Metrics: prometheus.NewRegistry(),
 		Ready: func(context.Context) error { return nil }})
 	hosted := anthropic.New(anthropic.Config{Files: h.Files, MaxFileBytes: h.Files.MaxFileBytes()})
+	decided := approvals.New(approvals.Config{Desk: h.Desk, Bridge: h.Bridge, Tools: tools})
 	h.edges = []api.Edge{
+		decided,
 		clients.Edge(), operations, hosted,
 		e2b.New(e2b.Config{Sessions: h.Sessions, Code: runner, Images: h.Images, Keys: h.Keys}).Control(),
 		librechat.New(librechat.Config{Sessions: h.Sessions, Files: h.Files, Bridge: h.Bridge}).Edge(),
@@ -71,7 +75,7 @@ func newHouse(t *testing.T, core session.Config) *house {
 			Sessions: h.Sessions, Code: runner, Tools: tools, Bridge: h.Bridge, Jobs: h.Jobs, Files: h.Files,
 			Images: h.Images, Keys: h.Keys, Quotas: h.Keys, Log: log,
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
-		}, operations, hosted),
+		}, operations, hosted, decided),
 	}
 	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: h.edges})
 	if err != nil {
@@ -159,7 +163,7 @@ func fileForm(t *testing.T, size int) form {
 }
 
 // belongings are one of each thing that has an ID.
-type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run, call, snapshot string }
+type belongings struct{ container, workspace, exec, job, shell, file, key, tool, run, call, snapshot, ask string }
 
 func (g guest) settle(t *testing.T) (b belongings) {
 	t.Helper()
@@ -174,8 +178,18 @@ func (g guest) settle(t *testing.T) (b belongings) {
 		`{"name": "pay", "tool_type": "code_runner", "approval_action": "review", "configuration": {"type": "CodeRunner", "runtime": "python", "code": "def run(input): return 1"}}`).ID
 	b.run = do[toolstore.Run](t, g, "POST", "/v1/tools/pay/run", `{}`).ID
 	b.call = g.parkCall(t, b.container)
+	b.ask = g.parkConnection(t, b.container)
 	b.snapshot = do[proto.Snapshot](t, g, "POST", "/v1/containers/"+b.container+"/snapshots", `{}`).ID
 	return b
+}
+
+// parkConnection has a connection of the guest's container wait for a decision.
+func (g guest) parkConnection(t *testing.T, container string) (id string) {
+	t.Helper()
+	target := egress.Target{Name: "asked.example", Port: 443}
+	ctx, cancel := context.WithCancel(context.Background())
+	_, _ = g.h.Desk.For(g.h.Sessions.Any(container))(ctx, "TCP", target, func(ask string) { id = ask; cancel() })
+	return id
 }
 
 // parkCall has code in the guest's container make a call that waits for approval.
@@ -211,6 +225,8 @@ func (b belongings) in(path string) string {
 		id = b.workspace
 	case strings.HasPrefix(path, "/v1/snapshots/"):
 		id = b.snapshot
+	case strings.HasPrefix(path, "/v1/approvals/"):
+		id = b.ask
 	case strings.HasPrefix(path, "/v1/keys/"):
 		id = b.key
 	}
@@ -261,7 +277,7 @@ var bodies = map[string]string{
 	"publishFile": `{"path": "kept.txt"}`, "changeKey": `{"name": "mine now"}`,
 	"createContext": `{"name": "main"}`, "runCell": `{"code": "1"}`,
 	"changeTool": `{"description": "mine now"}`, "runTool": `{"input": {}}`, "refuseToolRun": `{}`,
-	"refuseToolCall": `{}`, "createSnapshot": `{}`, "forkContainer": `{}`, "commitSnapshot": `{}`,
+	"refuseToolCall": `{}`, "approve": `{"for":"life"}`, "refuse": `{}`, "createSnapshot": `{}`, "forkContainer": `{}`, "commitSnapshot": `{}`,
 	"restoreContainer": `{"snapshot": "snapshot_0000000000000000000000"}`,
 }
 
@@ -303,6 +319,7 @@ func TestOtherTenantsIDsDoNotExist(t *testing.T) {
 		"job_0000000000000000000000", "never",
 		"file_0000000000000000000000", "key_0000000000000000000000", "tool_0000000000000000000000",
 		"run_0000000000000000000000", "call_0000000000000000000000", "snapshot_0000000000000000000000",
+		"net_0000000000000000000000",
 	}
 	ops := h.named(t)
 	if len(ops) < 35 {
@@ -358,7 +375,8 @@ func nameless(text string) string {
 func plain(text string, b belongings) string {
 	text = nameless(text)
 	return strings.NewReplacer(b.container, "ID", b.workspace, "ID", b.exec, "EXEC", b.job, "JOB", b.file, "FILE",
-		b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL", b.snapshot, "SNAPSHOT").Replace(text)
+		b.key, "KEY", b.tool, "TOOL", b.run, "RUN", b.call, "CALL", b.snapshot, "SNAPSHOT", b.ask,
+		"ASK").Replace(text)
 }
 
 // unharmed fails the test if something of the guest's is gone or changed.
@@ -372,6 +390,9 @@ func (g guest) unharmed(t *testing.T, b belongings) {
 	if r := x.Result.Result; r == nil || strings.Contains(r.Stdout, "b\nd\n") ||
 		!strings.HasSuffix(r.Stdout, "kept\n") {
 		t.Errorf("her files: %+v", x.Result)
+	}
+	if a := do[proto.Approval](t, g, "GET", "/v1/approvals/"+b.ask, nil); a.State != proto.ApprovalParked {
+		t.Errorf("her approval is %+v", a)
 	}
 	if snap := do[proto.Snapshot](t, g, "GET", "/v1/snapshots/"+b.snapshot, nil); snap.ContainerID != b.container {
 		t.Errorf("her snapshot is %+v", snap)

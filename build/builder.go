@@ -61,7 +61,7 @@ type runningBuild struct {
 // run runs the builder over a stored context.
 func (r *runningBuild) run(ctx context.Context, stored string) (proto.Image, error) {
 	if r.cfg.Egress != nil && r.options.Network.Mode != "" {
-		r.gate = r.cfg.Egress.Gate(r.options.Network, nil, r.auditEgress)
+		r.gate = r.cfg.Egress.Gate(nil, r.options.Network, nil, r.auditEgress)
 	}
 	sockets := filepath.Join(r.cfg.Sockets, r.entry.ID[len(proto.BuildPrefix):])
 	if err := os.MkdirAll(sockets, 0o700); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"berth/cli/app"
 	"berth/cli/flags"
@@ -33,7 +34,8 @@ Limits of CPU, memory, disk and processes hold at once. A limit below the presen
 processes under gvisor, change with the next start.
 
 --allow and --remove-allow change the list of hosts that it may reach, at once. Connections to hosts that are not
-allowed any more end.
+allowed any more end. With --ask, connections to other hosts wait for a decision: see 'berth approvals'. --deny and
+--remove-deny change the list of those that are refused without asking.
 
 The lease says when the container ends and what happens then. --ends may be earlier than before, and --ends 0s ends the
 lease now.`,
@@ -95,7 +97,10 @@ func newLabels(ctx context.Context, c *client.Client, id string, set, gone []str
 // A networkChange is what the flags say of a container's network.
 type networkChange struct {
 	mode         string
-	allow, limit []string
+	allow, limit []string // of the hosts that it may reach
+	deny, forget []string // of those that it is refused
+	ask          bool
+	typed        *pflag.FlagSet // the flags that were given
 }
 
 func (n *networkChange) register(cmd *cobra.Command) {
@@ -104,12 +109,18 @@ func (n *networkChange) register(cmd *cobra.Command) {
 	fs.StringArrayVar(&n.allow, "allow", nil, "host to add to those that the container may reach, such as "+
 		"api.github.com, *.example.com or db.example.com:5432 (may be repeated)")
 	fs.StringArrayVar(&n.limit, "remove-allow", nil, "host to take from them, as in the list (may be repeated)")
+	fs.BoolVar(&n.ask, "ask", false, "let connections to hosts that are not listed wait for a person's decision "+
+		"(--ask=false: not any more)")
+	fs.StringArrayVar(&n.deny, "deny", nil, "host to add to those that are refused without asking (may be repeated)")
+	fs.StringArrayVar(&n.forget, "remove-deny", nil, "host to take from them, as in the list (may be repeated)")
+	n.typed = fs
 	app.CompleteFlag(cmd, "network", "none", "allowlist", "open")
 }
 
 // request returns the network from now on; zero leaves it as it is.
 func (n *networkChange) request(ctx context.Context, c *client.Client, id string) (proto.Network, error) {
-	if len(n.allow)+len(n.limit) == 0 {
+	asked := n.typed.Changed("ask")
+	if len(n.allow)+len(n.limit)+len(n.deny)+len(n.forget) == 0 && !asked {
 		return proto.Network{Mode: proto.NetworkMode(n.mode)}, nil
 	}
 	con, err := c.Container(ctx, id)
@@ -120,14 +131,29 @@ func (n *networkChange) request(ctx context.Context, c *client.Client, id string
 		return proto.Network{}, proto.Errorf(proto.Conflict, "", "allow", "container %s may reach any public host; "+
 			"give it a list with --network allowlist", con.ID)
 	}
-	list := slices.Concat(con.Network.Allow, n.allow)
-	for _, host := range n.limit {
+	now := con.Network
+	if asked {
+		now.Ask = n.ask
+	}
+	if now.Allow, err = changedList(now.Allow, n.allow, n.limit); err != nil {
+		return proto.Network{}, err
+	}
+	if now.Deny, err = changedList(now.Deny, n.deny, n.forget); err != nil {
+		return proto.Network{}, err
+	}
+	now.Mode = cmp.Or(proto.NetworkMode(n.mode), proto.NetworkAllowlist)
+	return now, nil
+}
+
+// changedList returns a list of hosts with some added and others removed.
+func changedList(had, add, remove []string) ([]string, error) {
+	list := slices.Concat(had, add)
+	for _, host := range remove {
 		if !slices.Contains(list, host) {
-			return proto.Network{}, proto.Errorf(proto.NotFound, "", host, "%s is not on the container's list, which "+
-				"has %s", host, cmp.Or(strings.Join(con.Network.Allow, ", "), "nothing"))
+			return nil, proto.Errorf(proto.NotFound, "", host, "%s is not on the container's list, which has %s", host,
+				cmp.Or(strings.Join(had, ", "), "nothing"))
 		}
 		list = slices.DeleteFunc(list, func(h string) bool { return h == host })
 	}
-	mode := cmp.Or(proto.NetworkMode(n.mode), proto.NetworkAllowlist)
-	return proto.Network{Mode: mode, Allow: list}, nil
+	return list, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"berth/api"
 	"berth/api/anthropic"
+	"berth/api/approvals"
 	"berth/api/e2b"
 	"berth/api/e2b/access"
 	"berth/api/librechat"
@@ -46,6 +47,7 @@ import (
 	"berth/gc"
 	"berth/proto"
 	"berth/session"
+	"berth/session/asking"
 	"berth/session/inbound"
 	"berth/session/inventory"
 	"berth/session/listening"
@@ -78,6 +80,7 @@ type Config struct {
 	Domain string
 
 	Egress          proxy.Config   // the most network access that containers can get
+	AskTime         time.Duration  // how long a connection waits for a decision; 0: 2 minutes; below: not
 	ToolCallbacks   []string       // servers that may receive tool calls of code; none: no server
 	WebhookPrivate  []netip.Prefix // addresses that webhooks may be posted to although they are not public
 	EgressCA        string         // file of CAs to trust for hosts that receive secrets, beside the system's; "": none
@@ -165,6 +168,7 @@ type Daemon struct {
 	registries registryKeeper
 	egress     *proxy.Proxy
 	bridge     *bridge.Bridge
+	desk       *asking.Desk
 }
 
 // Open starts everything except the HTTP server. If it fails, it closes what it opened.
@@ -325,7 +329,9 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	cfg.Vault, cfg.Mounts = d.secrets, d.skills
-	cfg.Egress = sessionProxy{d.egress}
+	d.desk = asking.Open(asking.Config{Ledger: books, Wait: d.cfg.AskTime, Log: d.cfg.Log})
+	d.keep(d.desk)
+	cfg.Egress = sessionProxy{d.egress, d.desk}
 	if err := d.openBridge(); err != nil {
 		return err
 	}
@@ -353,6 +359,9 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		Limits: cfg.Limits.Or(session.DefaultLimits)})
 	d.keep(d.stats)
 	d.bridge.Attach(d.sessions)
+	if err := d.desk.Attach(d.sessions); err != nil {
+		return err
+	}
 	d.metrics.watch(d.sessions, d.machine.host)
 	return d.openBuilds(cfg)
 }
@@ -386,18 +395,27 @@ func (d *Daemon) openSkills(books *ledger.DB) (err error) {
 	return err
 }
 
-// A sessionProxy is the proxy as sessions see it.
-type sessionProxy struct{ *proxy.Proxy }
+// A sessionProxy is the proxy as sessions see it, with who asks people about connections.
+type sessionProxy struct {
+	*proxy.Proxy
+	desk *asking.Desk
+}
 
-// Gate returns the gate of one session.
-func (p sessionProxy) Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) session.Gate {
-	return p.Proxy.Gate(n, secrets, report)
+// Gate returns the gate of one session. About a build, which has none, nobody is asked.
+func (p sessionProxy) Gate(s *session.Session, n proto.Network, secrets []egress.Secret,
+	report func(egress.Report)) session.Gate {
+	var ask egress.Ask
+	if s != nil {
+		ask = p.desk.For(s)
+	}
+	return p.Proxy.Gate(n, secrets, ask, report)
 }
 
 // openEgress checks the flags for container networks. It opens no connection and no listener.
 func (d *Daemon) openEgress() (err error) {
 	cfg := d.cfg.Egress
 	cfg.Log, cfg.Ready = d.cfg.Log, func() error { return d.audit.Ready() }
+	cfg.NoAsk = d.cfg.AskTime < 0
 	cfg.Authority = newAuthorityFile(d.cfg.Dir, d.cfg.Log).get
 	if cfg.Roots, err = readRoots(d.cfg.EgressCA); err != nil {
 		return err
@@ -480,6 +498,7 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 				return map[string]int{"removed": removed}, nil
 			}},
 			{Name: "calls", Schedule: every, Sweep: counted(d.bridge.Sweep)},
+			{Name: "approvals", Schedule: every, Sweep: counted(d.desk.Sweep)},
 			{Name: "images", Schedule: imageSweep, Sweep: d.sweepImages},
 			{Name: "ledger", Schedule: "@hourly", Sweep: func(context.Context) (map[string]int, error) {
 				kept, err := books.Backup(backupAge)
@@ -545,13 +564,14 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	chat := librechat.New(librechat.Config{Sessions: d.sessions, Files: store, Bridge: d.bridge,
 		MaxFileBytes: store.MaxFileBytes(), Log: d.cfg.Log})
 	d.keep(chat)
+	decided := approvals.New(approvals.Config{Desk: d.desk, Bridge: d.bridge, Tools: d.tools})
 	d.server, err = api.New(api.Config{
 		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
 		Raws:        []api.Raw{foreign.Match, apps.Match},
 		Edges: []api.Edge{
-			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(),
+			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(), decided,
 			native.New(native.Config{
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Builds: d.builds, Registries: d.registries,
@@ -559,7 +579,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Webhooks: d.webhooks,
 				Ports: dialed, Apps: apps, Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
-			}, operations, hosted),
+			}, operations, hosted, decided),
 		},
 	})
 	return err

@@ -21,6 +21,7 @@
 package egress
 
 import (
+	"context"
 	"net"
 	"net/netip"
 
@@ -53,10 +54,24 @@ type Secret struct {
 	Hosts                    []string // as AllowSecrets returned them
 }
 
+// An Ask has a person asked whether a target may be reached that the list lacks, and waits for the decision. It fails
+// with a Refusal, or when ctx ends. waits is called, at most once, if this is the first connection that waits for a new
+// approval, before anybody can decide about it.
+type Ask func(ctx context.Context, method string, t Target, waits func(id string)) (*Permit, error)
+
+// A Permit is a person's consent to one connection.
+type Permit struct {
+	Note   string // who has allowed what, in a sentence
+	Listed bool   // the list has the target now, so that it alone counts
+	// ends when the consent does, and with it the connection; nil: not before the connection does
+	Life context.Context
+}
+
 // A Report describes one request: when it goes out or is refused, and when it is over.
 type Report struct {
 	Began, Over bool
 	Outcome     string // proto.AuditOK, or the code of the refusal
-	Note        string // the refusal in a sentence
+	Note        string // the refusal in a sentence; or how a person allowed it
+	Asked       string // it waits for a decision about the approval with this ID, and Note says what for
 	proto.AuditEgress
 }

@@ -15,6 +15,8 @@ import (
 type Policy struct {
 	Mode  proto.NetworkMode
 	Rules []Rule // of proto.NetworkAllowlist; no rule allows nothing
+	Deny  []Rule // what Rules do not allow, and nobody is asked about
+	Ask   bool   // somebody is asked about all else
 }
 
 // A Rule allows one host, or the hosts one label below a name.
@@ -32,7 +34,7 @@ const maxRules = 256
 // daemon grants it.
 func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) {
 	p.Mode = asked.Mode
-	if p.Mode == "" && len(asked.Allow) > 0 {
+	if p.Mode == "" && (len(asked.Allow) > 0 || asked.Ask) {
 		p.Mode = proto.NetworkAllowlist
 	}
 	switch p.Mode {
@@ -43,25 +45,36 @@ func ParsePolicy(asked proto.Network) (p Policy, wire proto.Network, err error) 
 		return p, wire, proto.Invalid("network.mode", "network.mode %.64q is not known; use %q, %q or %q", asked.Mode,
 			proto.NetworkNone, proto.NetworkAllowlist, proto.NetworkOpen)
 	}
-	if len(asked.Allow) > 0 && p.Mode != proto.NetworkAllowlist {
-		return p, wire, proto.Invalid("network.allow", "network.allow goes with the mode %q; leave it out, or the mode",
-			proto.NetworkAllowlist)
+	for field, given := range map[string]bool{"allow": len(asked.Allow) > 0, "deny": len(asked.Deny) > 0,
+		"ask": asked.Ask} {
+		if given && p.Mode != proto.NetworkAllowlist {
+			return p, wire, proto.Invalid("network."+field, "network.%s goes with the mode %q; leave it out, or the "+
+				"mode",
+				field, proto.NetworkAllowlist)
+		}
 	}
-	if len(asked.Allow) > maxRules {
-		return p, wire, proto.Invalid("network.allow", "%d hosts are too many; %d is the limit", len(asked.Allow),
-			maxRules)
+	p.Ask, wire.Mode, wire.Ask = asked.Ask, p.Mode, asked.Ask
+	if p.Rules, wire.Allow, err = parseRules("network.allow", asked.Allow); err == nil {
+		p.Deny, wire.Deny, err = parseRules("network.deny", asked.Deny)
 	}
-	wire.Mode = p.Mode
-	for i, text := range asked.Allow {
+	return p, wire, err
+}
+
+// parseRules reads the list of a field, and returns it without repetitions, also as it is written.
+func parseRules(field string, list []string) (rules []Rule, wire []string, err error) {
+	if len(list) > maxRules {
+		return nil, nil, proto.Invalid(field, "%d hosts are too many; %d is the limit", len(list), maxRules)
+	}
+	for i, text := range list {
 		r, err := ParseRule(text)
 		if err != nil {
-			return p, wire, proto.Invalid("network.allow."+strconv.Itoa(i), "network.allow: %s", err)
+			return nil, nil, proto.Invalid(field+"."+strconv.Itoa(i), "%s: %s", field, err)
 		}
-		if !slices.Contains(p.Rules, r) {
-			p.Rules, wire.Allow = append(p.Rules, r), append(wire.Allow, r.String())
+		if !slices.Contains(rules, r) {
+			rules, wire = append(rules, r), append(wire, r.String())
 		}
 	}
-	return p, wire, nil
+	return rules, wire, nil
 }
 
 // ParseRule reads one entry of a list. Names may use any script.
@@ -119,9 +132,19 @@ func (p Policy) Allows(t Target) bool {
 	case proto.NetworkOpen:
 		return true
 	case proto.NetworkAllowlist:
-		return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Fits(t) })
+		return slices.ContainsFunc(p.Rules, func(r Rule) bool { return r.Fits(t) }) && !p.Denies(t)
 	}
 	return false
+}
+
+// Denies reports whether the target is refused without asking, even if a rule allows it.
+func (p Policy) Denies(t Target) bool {
+	return slices.ContainsFunc(p.Deny, func(r Rule) bool { return r.Fits(t) })
+}
+
+// Asks reports whether somebody may be asked about a target that is not allowed. A name of one label is no public host.
+func (p Policy) Asks(t Target) bool {
+	return p.Mode == proto.NetworkAllowlist && p.Ask && !p.Denies(t) && (t.Name == "" || strings.Contains(t.Name, "."))
 }
 
 // AllowsName reports whether the policy allows a host at any port.

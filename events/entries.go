@@ -28,10 +28,12 @@ var simple = map[string]proto.FeedType{
 var fileActions = map[string]bool{"fs.write": true, "fs.remove": true, "fs.move": true, "fs.mkdir": true,
 	"fs.write_tar": true, "input.add": true}
 
-// approvals are the types of actions on approvals. The item begins with the ID of the call or run.
+// approvals are the types of actions on approvals. The item begins with the ID of the approval.
 var approvals = map[string]proto.FeedType{
 	"tool_call.park": proto.FeedApprovalParked, "tool_run.park": proto.FeedApprovalParked,
 	"tool_call.approve": proto.FeedApprovalDecided, "tool_call.refuse": proto.FeedApprovalDecided,
+	"network_ask.park": proto.FeedApprovalParked,
+	"approval.approve": proto.FeedApprovalDecided, "approval.refuse": proto.FeedApprovalDecided,
 	"tool_run.approve": proto.FeedApprovalDecided, "tool_run.refuse": proto.FeedApprovalDecided,
 }
 

@@ -20,6 +20,9 @@ const (
 	RequestPrefix   = "req_"
 	BuildPrefix     = "build_"
 	SnapshotPrefix  = "snapshot_"
+	CallPrefix      = "call_" // of a call of a tool by code
+	RunPrefix       = "run_"  // of a run of a stored tool
+	AskPrefix       = "net_"  // of a connection that waits for approval
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

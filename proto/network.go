@@ -39,13 +39,17 @@ type Network struct {
 	// Hosts such as api.github.com, api.example.com:8443 or *.example.com, where the star stands for one label.
 	// Without a port, 80 and 443 are allowed.
 	Allow []string `json:"allow,omitempty" schema:"maxItems=256 hosts"`
+	// Whether a connection to a host that is not listed waits for a person's decision; see GET /v1/approvals.
+	Ask bool `json:"ask,omitempty"`
+	// Hosts that are refused without asking, written as in allow. They are refused even if allow has them.
+	Deny []string `json:"deny,omitempty" schema:"maxItems=256 hosts"`
 }
 
 // SetShort is Network where a mode alone stands for it.
 func (n *Network) SetShort(mode string) { *n = Network{Mode: NetworkMode(mode)} }
 
 // IsZero reports whether nothing was asked for.
-func (n Network) IsZero() bool { return n.Mode == "" && len(n.Allow) == 0 }
+func (n Network) IsZero() bool { return n.Mode == "" && len(n.Allow)+len(n.Deny) == 0 && !n.Ask }
 
 // A NetworkSecret is a secret that code in a container never has. Its environment has a placeholder, and the proxy
 // puts the value into requests to these hosts alone.

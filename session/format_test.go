@@ -10,6 +10,7 @@ import (
 	"berth/session/inventory"
 	"berth/session/lease"
 	"berth/session/retries"
+	"berth/session/secrets"
 	"berth/session/snapshots"
 	"berth/test/stored"
 )
@@ -45,11 +46,11 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		{retry{}, "key hash"},
 		{Mount{}, "path key generation"},
 		{sealedFields{}, "env secrets swapped tools"},
-		{toolSecrets{}, "headers secret"},
+		{secrets.Tools{}, "headers secret"},
 		{egress.Secret{}, "Name Placeholder Value Hosts"},
 		{endLine{}, "container record"},
 		{proto.Limits{}, "cpus memory_bytes pids disk_bytes open_files"},
-		{proto.Network{}, "mode allow"},
+		{proto.Network{}, "mode allow ask deny"},
 		{proto.PublicPorts{}, "all ports"},
 		{proto.Isolation{}, "kernel user_namespace host_uid own_counts seccomp no_new_privs network"},
 		{proto.End{}, "reason return_code signal message leftover cpu_seconds peak_memory_bytes"},

@@ -25,8 +25,8 @@ type Proxy interface {
 	AllowList(asked proto.Network) (proto.Network, error)
 	// AllowSecrets checks which secrets go to which hosts, and normalizes the hosts. n is in normal form.
 	AllowSecrets(n proto.Network, asked map[string]proto.NetworkSecret) (map[string]proto.NetworkSecret, error)
-	// Gate returns the service that controls the traffic of one session. It reports each request.
-	Gate(n proto.Network, secrets []egress.Secret, report func(egress.Report)) Gate
+	// Gate returns the service that controls the traffic of one session; nil: of a build. It reports each request.
+	Gate(s *Session, n proto.Network, secrets []egress.Secret, report func(egress.Report)) Gate
 	// TrustedPEM returns the certificate that sessions with secrets trust.
 	TrustedPEM() ([]byte, error)
 }
@@ -44,7 +44,7 @@ func (c Config) grant(asked proto.Network) (n proto.Network, err error) {
 	switch {
 	case c.Egress != nil:
 		n, err = c.Egress.AllowList(asked)
-	case asked.Mode.Covers(proto.NetworkAllowlist) || len(asked.Allow) > 0:
+	case asked.Mode.Covers(proto.NetworkAllowlist) || len(asked.Allow) > 0 || asked.Ask:
 		err = proto.Errorf(proto.Unsupported, "", "network", "this daemon gives containers no network; its "+
 			"operator can allow it with --network-max")
 	}
@@ -61,7 +61,7 @@ func (c Config) proxies(rec record) bool { return c.Egress != nil && rec.connect
 // that it gives to names. The caller holds transition.
 func (s *Session) makeGate(rec record) {
 	if s.gate == nil && s.core.cfg.proxies(rec) {
-		s.gate = s.core.cfg.Egress.Gate(rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
+		s.gate = s.core.cfg.Egress.Gate(s, rec.Network, slices.Collect(maps.Values(rec.NetworkSecrets)), s.auditEgress)
 	}
 }
 
@@ -116,6 +116,27 @@ func (s *Session) applyNetwork(ctx context.Context, n proto.Network) {
 		s.gate.Change(n)
 	}
 	s.restoreLostPorts(ctx)
+}
+
+// EditNetwork changes the session's network by a function of the present one, as Change does.
+func (s *Session) EditNetwork(ctx context.Context, edit func(proto.Network) proto.Network) error {
+	unlock, err := s.lockTransition(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := s.usable(); err != nil {
+		return err
+	}
+	network, err := s.core.cfg.grant(edit(s.record().Network))
+	if err == nil {
+		err = s.change(func(r *record) { r.Network = network })
+	}
+	if err == nil {
+		s.auditAction(ctx, actionChange, "its network, by an approval")
+		s.applyNetwork(ctx, network)
+	}
+	return err
 }
 
 // guestListen returns a function that opens listeners in the guest of the present generation.

@@ -51,7 +51,7 @@ type record struct {
 	// tools that its code may call, without toolSecrets; nil: none
 	Tools       *proto.CodeTools  `json:"tools,omitempty"`
 	ToolsOpened bool              `json:"offered,omitempty"` // its code was given tools later; see OpenTools
-	toolSecrets toolSecrets       // of Tools; sealed with the rest
+	toolSecrets secrets.Tools     // of Tools; sealed with the rest
 	unsealErr   error             // why Sealed could not be opened
 	Limits      proto.Limits      `json:"limits"`
 	Network     proto.Network     `json:"network,omitzero"`
@@ -124,7 +124,7 @@ func (r record) layers() []string { return append(slices.Clone(r.Discarded), r.L
 func (r record) network() proto.Network {
 	n := r.Network
 	setDefault(&n.Mode, proto.NetworkNone)
-	n.Allow = slices.Clone(n.Allow)
+	n.Allow, n.Deny = slices.Clone(n.Allow), slices.Clone(n.Deny)
 	return n
 }
 
@@ -150,7 +150,7 @@ func (r record) shownNetworkSecrets() map[string]proto.NetworkSecret {
 
 // dropSecrets drops the secrets of a session that will never run again.
 func (r *record) dropSecrets() {
-	r.Env, r.ClearEnv, r.Secrets, r.NetworkSecrets, r.toolSecrets = nil, nil, nil, nil, toolSecrets{}
+	r.Env, r.ClearEnv, r.Secrets, r.NetworkSecrets, r.toolSecrets = nil, nil, nil, nil, secrets.Tools{}
 	r.Sealed, r.Names, r.unsealErr = "", nil, nil
 }
 
@@ -169,7 +169,7 @@ func (r record) shownTools() *proto.CodeTools {
 // holdToolSecrets moves the secrets out of the record's tools, to be sealed with the rest.
 func (r *record) holdToolSecrets() {
 	if r.Tools != nil {
-		r.toolSecrets = toolSecrets{r.Tools.Provider.Headers, r.Tools.Provider.Secret}
+		r.toolSecrets = secrets.Tools{Headers: r.Tools.Provider.Headers, Secret: r.Tools.Provider.Secret}
 		r.Tools.Provider.Headers, r.Tools.Provider.Secret = nil, ""
 	}
 }

@@ -22,13 +22,13 @@ type sealedFields struct {
 	Env          map[string]string        `json:"env,omitempty"`
 	Secrets      map[string]string        `json:"secrets,omitempty"`
 	Placeholders map[string]egress.Secret `json:"swapped,omitempty"`
-	Tools        toolSecrets              `json:"tools,omitzero"`
+	Tools        secrets.Tools            `json:"tools,omitzero"`
 }
 
 // seal seals the secret fields of a record that has its ID.
 func (ss *Sessions) seal(r *record) error {
 	r.Names = slices.Sorted(maps.Keys(r.Secrets))
-	if len(r.Env)+len(r.Secrets)+len(r.NetworkSecrets) == 0 && r.toolSecrets.isZero() {
+	if len(r.Env)+len(r.Secrets)+len(r.NetworkSecrets) == 0 && r.toolSecrets.IsZero() {
 		return nil
 	}
 	text, err := json.Marshal(sealedFields{r.Env, r.Secrets, r.NetworkSecrets, r.toolSecrets})
@@ -130,12 +130,12 @@ func (s *Session) redactorFor(cmd proto.Cmd) *secrets.Redactor {
 		env = map[string]string{}
 	}
 	maps.Copy(env, cmd.Env)
-	return secrets.NewRedactor(env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words(), cmd.Secrets)
+	return secrets.NewRedactor(env, r.Secrets, r.networkSecretValues(), r.toolSecrets.Words(), cmd.Secrets)
 }
 
 // redactor hides the secrets of the record.
 func (r record) redactor() *secrets.Redactor {
-	return secrets.NewRedactor(r.Env, r.Secrets, r.networkSecretValues(), r.toolSecrets.words())
+	return secrets.NewRedactor(r.Env, r.Secrets, r.networkSecretValues(), r.toolSecrets.Words())
 }
 
 // hideIn hides the secrets of a request for a container in *err.
@@ -143,7 +143,7 @@ func hideIn(req proto.CreateContainer, err *error) {
 	if *err != nil {
 		p := req.CodeTools.Provider
 		*err = secrets.NewRedactor(req.Env, req.Secrets, valuesOf(req.NetworkSecrets),
-			toolSecrets{p.Headers, p.Secret}.words()).Error(*err)
+			secrets.Tools{Headers: p.Headers, Secret: p.Secret}.Words()).Error(*err)
 	}
 }
 

@@ -46,27 +46,6 @@ func (c Config) grantTools(asked proto.CodeTools) (*proto.CodeTools, error) {
 	return &granted, err
 }
 
-// toolSecrets are the secrets of a provider of tools, which the ledger has sealed.
-type toolSecrets struct {
-	Headers map[string]string `json:"headers,omitempty"`
-	Secret  string            `json:"secret,omitempty"`
-}
-
-func (t toolSecrets) isZero() bool { return len(t.Headers) == 0 && t.Secret == "" }
-
-// words returns the values to hide in texts.
-func (t toolSecrets) words() map[string]string {
-	if t.isZero() {
-		return nil
-	}
-	list := map[string]string{"": t.Secret}
-	for name, value := range t.Headers {
-		_, bare, _ := strings.Cut(value, " ") // "Bearer …"
-		list[name], list[name+" "] = value, bare
-	}
-	return list
-}
-
 // CodeTools returns the tools that the session was granted, without secrets. The zero CodeTools allows nothing.
 func (s *Session) CodeTools() proto.CodeTools {
 	if t := s.record().shownTools(); t != nil {

@@ -26,7 +26,7 @@ func (r row) route() api.Route {
 			if r.Admin && !caller.Admin {
 				return proto.Errorf(proto.PermissionDenied, "", "", "This needs an admin's API key; this one is not.")
 			}
-			q, err := r.parseQuery(req.URL.RawQuery)
+			q, err := r.ParseQuery(req.URL.RawQuery)
 			if err != nil {
 				return err
 			}

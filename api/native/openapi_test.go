@@ -20,6 +20,7 @@ import (
 	"testing"
 
 	"berth/api"
+	"berth/api/approvals"
 	"berth/api/jsonlines"
 	"berth/events"
 	"berth/events/webhook"
@@ -241,7 +242,7 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 	var served, documented []string
 	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images,
 		Events: events.New(nil), Stats: &stats.Store{}, Webhooks: &webhook.Store{},
-		Registries: offline{}}), operations()}
+		Registries: offline{}}), operations(), approvals.New(approvals.Config{})}
 	for _, e := range edges {
 		for _, r := range e.Routes {
 			served = append(served, r.Method+" "+r.Pattern)
@@ -308,7 +309,7 @@ func TestDescriptionsAreTheComments(t *testing.T) {
 		schemas[strings.ToUpper(typ[:1])+typ[1:]] = schemas[name]
 	}
 	want := map[string]string{}
-	for _, pkg := range []string{"api/live", "api/native", "api/native/document", "code", "proto", "tools/bridge",
+	for _, pkg := range []string{"api/approvals", "api/live", "api/native", "api/native/document", "code", "proto", "tools/bridge",
 		"tools/toolstore", "tools/tooluse"} {
 		addComments(t, want, pkg, documented)
 	}

@@ -1,55 +1,12 @@
 package native
 
 import (
-	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"berth/api"
-	"berth/api/openapi"
 	"berth/proto"
 )
-
-// parseQuery checks a query against the parameters of the route. Unknown, repeated and malformed keys are refused by
-// name, so that a misspelt key is never ignored.
-func (r row) parseQuery(raw string) (url.Values, error) {
-	// r.URL.Query would drop what it cannot read.
-	q, err := url.ParseQuery(raw)
-	if err != nil {
-		return nil, proto.Invalid("", "The query string cannot be read: escape ';' and '%%' as %%3B and %%25.")
-	}
-	for name, values := range q {
-		i := slices.IndexFunc(r.Query, func(p openapi.Param) bool { return p.Name == name })
-		if i < 0 {
-			return nil, proto.Invalid(api.Shortened(name), "Unknown query key %.80q; this endpoint takes %s.", name,
-				r.keys())
-		}
-		if err := r.Query[i].Check(values); err != nil {
-			return nil, err
-		}
-	}
-	for _, p := range r.Query {
-		// Empty counts as missing: no required key allows an empty value.
-		if p.Required && q.Get(p.Name) == "" {
-			return nil, proto.Invalid(p.Name, "The query key %q is required.", p.Name)
-		}
-	}
-	return q, nil
-}
-
-// keys lists the query keys of the route, for an error.
-func (r row) keys() string {
-	if len(r.Query) == 0 {
-		return "none"
-	}
-	names := make([]string, len(r.Query))
-	for i, p := range r.Query {
-		names[i] = p.Name
-	}
-	return strings.Join(names, ", ")
-}
 
 // moment returns the time under a key, or the zero time.
 func (c *call) moment(name string) time.Time {

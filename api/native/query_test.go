@@ -31,7 +31,7 @@ func FuzzParseQuery(f *testing.F) {
 		{Name: "limit", Kind: openapi.Whole, Max: 10}, {Name: "mode", Kind: openapi.Mode},
 		{Name: "f", Kind: openapi.Flag}}}}
 	f.Fuzz(func(t *testing.T, raw string) {
-		q, err := r.parseQuery(raw)
+		q, err := r.ParseQuery(raw)
 		if err != nil {
 			return
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"berth/api"
+	"berth/api/approvals"
 	"berth/code"
 	"berth/events"
 	"berth/events/webhook"
@@ -119,10 +120,11 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	cfg.Registries = offline{known}
 	cfg.Webhooks.Start()
 	t.Cleanup(func() { cfg.Webhooks.Close() })
+	decided := approvals.New(approvals.Config{Desk: s.Desk, Bridge: s.Bridge, Tools: cfg.Tools})
 	serve := api.Config{
 		Grace: 50 * time.Millisecond, // for those that shut it down
 		Auth:  s.Keys, ContainerID: s.Sessions.IDOf,
-		Edges: []api.Edge{New(cfg, operations()), operations()},
+		Edges: []api.Edge{New(cfg, operations(), decided), operations(), decided},
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	for _, change := range more {

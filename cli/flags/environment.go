@@ -12,8 +12,9 @@ import (
 
 // A Network says what a container may connect to.
 type Network struct {
-	mode  string
-	allow []string
+	mode        string
+	allow, deny []string
+	ask         bool
 }
 
 // Register adds the flags to a command.
@@ -23,12 +24,16 @@ func (f *Network) Register(cmd *cobra.Command) {
 		"default none")
 	fs.StringArrayVar(&f.allow, "allow", nil, "host that the container may reach, such as api.github.com, "+
 		"*.example.com or db.example.com:5432 (may be repeated)")
+	fs.BoolVar(&f.ask, "ask", false, "let connections to other hosts wait for a person's decision; see 'berth "+
+		"approvals'")
+	fs.StringArrayVar(&f.deny, "deny", nil, "host that is refused without asking, written as for --allow (may be "+
+		"repeated)")
 	app.CompleteFlag(cmd, "network", "none", "allowlist", "open")
 }
 
 // Request returns the network of a request.
 func (f *Network) Request() proto.Network {
-	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow}
+	return proto.Network{Mode: proto.NetworkMode(f.mode), Allow: f.allow, Ask: f.ask, Deny: f.deny}
 }
 
 // Labels parses key=value.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -108,6 +109,9 @@ the daemon ends; the next start attaches to them again.`,
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone),
 		"widest network mode that a container may request: none, allowlist or open; a container has no "+
 			"network unless it requests one")
+	cfg.AskTime = 2 * time.Minute
+	f.Var((*askTime)(&cfg.AskTime), "network-ask", "how long a connection waits for a person's decision where a "+
+		"container's network has ask (0: no container may ask)")
 	f.StringVar((*string)(&cfg.Session.PortsMax), "ports-max", string(proto.PortsSigned), "widest access to ports of "+
 		"containers: private (with an API key), signed (also with a signed URL) or public (also without either, where "+
 		"an owner makes a port public)")
@@ -330,3 +334,28 @@ func newLogger(json, debug bool) *slog.Logger {
 	}
 	return slog.New(slog.NewTextHandler(os.Stderr, opts))
 }
+
+// An askTime is the flag --network-ask. Negative: nobody is asked.
+type askTime time.Duration
+
+// longestAsk bounds it: a program waits no longer, and its connection takes one of the container's places.
+const longestAsk = 24 * time.Hour
+
+// Set implements pflag.Value.
+func (a *askTime) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	switch {
+	case err != nil || d < 0 || d > 0 && d < time.Second || d > longestAsk:
+		return errors.New("it must be from 1s to 24h, or 0")
+	case d == 0:
+		d = -1
+	}
+	*a = askTime(d)
+	return nil
+}
+
+// String implements pflag.Value.
+func (a *askTime) String() string { return max(0, time.Duration(*a)).String() }
+
+// Type implements pflag.Value.
+func (a *askTime) Type() string { return "duration" }

@@ -87,7 +87,11 @@ func (v *clientConn) openHost(ctx context.Context, method string, t egress.Targe
 	if err != nil {
 		return nil, v.gate.refused(method, t, err)
 	}
-	return v.gate.openHost(ctx, method, t, v.alive)
+	permit, err := v.permit(ctx, method, t)
+	if err != nil {
+		return nil, v.gate.refused(method, t, err)
+	}
+	return v.gate.openHost(ctx, method, t, permit, v.alive)
 }
 
 // pump carries bytes both ways until both sides have ended. A side that ends lets the other finish; one that fails

@@ -40,7 +40,7 @@ func NewDialer(list []string, resolver string) (*Dialer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Dialer{p.Gate(granted, nil, func(egress.Report) {})}, nil
+	return &Dialer{p.Gate(granted, nil, nil, func(egress.Report) {})}, nil
 }
 
 // Reach reports whether host:port is on the list. The name is resolved when it is dialled.

@@ -24,6 +24,7 @@ type site struct {
 	gate  *Gate
 	addr  string // of the proxy
 	stop  context.CancelFunc
+	ask   egress.Ask
 
 	mu     sync.Mutex
 	visits []egress.Report
@@ -33,7 +34,14 @@ type site struct {
 // newSite returns a site whose proxy allows 127.0.0.1 and no other loopback address.
 func newSite(t *testing.T, cfg Config, n proto.Network, secrets ...egress.Secret) *site {
 	t.Helper()
-	s := &site{t: t, names: egresstest.NewNameServer(t), news: make(chan struct{}, 1000)}
+	s := &site{}
+	s.open(t, cfg, n, secrets...)
+	return s
+}
+
+func (s *site) open(t *testing.T, cfg Config, n proto.Network, secrets ...egress.Secret) {
+	t.Helper()
+	s.t, s.names, s.news = t, egresstest.NewNameServer(t), make(chan struct{}, 1000)
 	cfg.Most, cfg.Resolver = proto.NetworkOpen, s.names.Addr
 	cfg.Private = append(cfg.Private, netip.MustParsePrefix("127.0.0.1/32"))
 	p, err := New(cfg)
@@ -43,9 +51,8 @@ func newSite(t *testing.T, cfg Config, n proto.Network, secrets ...egress.Secret
 	if n, err = p.AllowList(n); err != nil {
 		t.Fatal(err)
 	}
-	s.gate = p.Gate(n, secrets, s.tell)
+	s.gate = p.Gate(n, secrets, s.ask, s.tell)
 	s.serve()
-	return s
 }
 
 func (s *site) tell(v egress.Report) {

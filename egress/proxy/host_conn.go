@@ -18,51 +18,79 @@ import (
 type hostConn struct {
 	net.Conn
 	gate   *Gate
+	target egress.Target
+	permit *egress.Permit // nil: the list allows it
 	report egress.Report
 	began  time.Time
 	alive  func()    // called whenever bytes move in either direction
 	in     io.Reader // nil: Conn
 	free   func() bool
-	used   []string // names of secrets that were inserted
+	spared func() bool // it no longer ends with its permit; nil: it does not; guarded by gate.mu
+	used   []string    // names of secrets that were inserted
 
 	sent, received atomic.Int64
+	why            atomic.Pointer[egress.Refusal] // it was cut for this reason
 	over           sync.Once
 }
 
 // openHost checks a request, connects to its target, and reports it as allowed or refused. The connection ends with
 // ctx.
-func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, alive func()) (*hostConn, error) {
+func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, permit *egress.Permit, alive func()) (
+	*hostConn, error) {
 	if err := g.proxy.cfg.Ready(); err != nil {
-		return nil, egress.Refuse(proto.Unavailable, "no_log", "requests of containers cannot be audited now, so "+
-			"they are refused")
+		return nil, noLog()
 	}
 	var c net.Conn
 	dial, cancel := context.WithTimeout(ctx, g.proxy.cfg.DialTimeout)
 	defer cancel()
-	list, err := g.resolve(dial, t)
+	list, err := g.proxy.resolver.Resolve(dial, t)
 	if err == nil {
 		c, err = g.proxy.resolver.Dial(dial, t, list)
 	}
 	if err != nil {
 		return nil, g.refused(method, t, err)
 	}
-	p := &hostConn{Conn: c, gate: g, began: time.Now(), alive: alive}
-	g.mu.Lock()
-	g.live[p] = t
-	g.mu.Unlock()
-	if !g.policy.Load().Allows(t) { // it changed meanwhile
-		g.forget(p)
-		return nil, g.refused(method, t, errors.Join(notAllowed(t), c.Close()))
-	}
+	p := &hostConn{Conn: c, gate: g, target: t, permit: permit, began: time.Now(), alive: alive}
 	p.free = context.AfterFunc(ctx, func() { _ = c.Close() })
+	g.mu.Lock()
+	g.live[p] = struct{}{}
+	g.mu.Unlock()
+	if !g.stands(p) { // what allowed it has changed meanwhile
+		g.forget(p)
+		p.free()
+		return nil, g.refused(method, t, errors.Join(notAllowed(*g.policy.Load(), t), c.Close()))
+	}
 	p.report = egress.Report{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method,
 		Host: t.Host(),
 		Port: t.Port}}
 	if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		p.report.Address = remote.AddrPort().Addr().Unmap().String()
 	}
-	g.report(p.report)
+	began := p.report
+	if permit != nil {
+		began.Note = permit.Note
+	}
+	g.report(began)
+	if permit != nil && permit.Life != nil {
+		g.mu.Lock()
+		if _, live := g.live[p]; live {
+			p.spared = context.AfterFunc(permit.Life, func() { p.abort(overPermit(t)) })
+		}
+		g.mu.Unlock()
+	}
 	return p, nil
+}
+
+func noLog() error {
+	return egress.Refuse(proto.Unavailable, "no_log", "requests of containers cannot be audited now, so they are "+
+		"refused")
+}
+
+// stands reports whether a request may go on.
+func (g *Gate) stands(p *hostConn) bool {
+	policy := g.policy.Load()
+	return policy.Allows(p.target) || p.permit != nil && !p.permit.Listed && policy.Asks(p.target) &&
+		(p.permit.Life == nil || p.permit.Life.Err() == nil)
 }
 
 // refused reports a refused request and returns its error. The target is zero if none could be read.
@@ -83,6 +111,9 @@ func (g *Gate) forget(p *hostConn) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.live, p)
+	if p.spared != nil {
+		p.spared()
+	}
 }
 
 // Read implements net.Conn and counts.
@@ -122,12 +153,13 @@ func (p *hostConn) abort(err error) { _ = p.end(egress.RefusalOf(err)) }
 
 func (p *hostConn) end(why *egress.Refusal) error {
 	p.free()
+	p.why.CompareAndSwap(nil, why) // before the connection is closed: who carries it then ends it for no reason
 	err := p.Conn.Close()
 	p.over.Do(func() {
 		v := p.report
 		v.Began, v.Over, v.Secrets = false, true, p.used
 		v.Sent, v.Received, v.Seconds = p.sent.Load(), p.received.Load(), time.Since(p.began).Seconds()
-		if why != nil {
+		if why := p.why.Load(); why != nil {
 			v.Outcome, v.Reason, v.Note = string(why.Code), why.Reason, why.Text
 		}
 		p.gate.forget(p)

@@ -20,6 +20,10 @@ type source struct{ *Gate }
 // programs ask for each name again and again.
 func (g source) LookUp(ctx context.Context, name string) names.Verdict {
 	t, err := g.admit(ctx, name)
+	if err != nil && g.mayAsk(t) {
+		// No name server is asked about a name that nobody has allowed: the question would leave the container.
+		return g.verdict("DNS", t, g.proxy.resolver.CheckKnown(ctx, t))
+	}
 	if err == nil && g.isNews(t.Name) {
 		err = g.asking("DNS", t)
 	}
@@ -45,6 +49,12 @@ func (g source) Records(ctx context.Context, name string, kind dnsmessage.Type) 
 	}
 	method := "DNS " + strings.TrimPrefix(kind.String(), "Type")
 	t, err := g.admit(ctx, host)
+	if err != nil && g.mayAsk(t) {
+		if service {
+			return nil, names.Absent
+		}
+		return nil, g.LookUp(ctx, name)
+	}
 	if err == nil {
 		err = g.asking(method, t)
 	}
@@ -107,7 +117,7 @@ func (g source) judge(ctx context.Context, name, host string) error {
 	}
 	t, err := egress.ParseTarget(host, namesPort)
 	if err == nil && !g.policy.Load().AllowsName(t.Name) {
-		err = notAllowed(egress.Target{Name: t.Name})
+		err = notAllowed(*g.policy.Load(), egress.Target{Name: t.Name})
 	} else if err == nil {
 		_, err = g.proxy.resolver.Resolve(ctx, t)
 	}
@@ -136,6 +146,12 @@ func cutService(name string) (host string, ok bool) {
 	return "", false
 }
 
+// mayAsk reports whether a person can be asked about a host that the container may not know of.
+func (g source) mayAsk(t egress.Target) bool {
+	p := g.policy.Load()
+	return g.ask != nil && g.granted() == nil && t.Name != "" && !p.AllowsName(t.Name) && p.Asks(t)
+}
+
 // admit says whether the container may know of a host.
 func (g source) admit(ctx context.Context, host string) (egress.Target, error) {
 	if err := g.asks.Wait(ctx); err != nil {
@@ -149,7 +165,7 @@ func (g source) admit(ctx context.Context, host string) (egress.Target, error) {
 		err = g.granted()
 	}
 	if err == nil && !g.policy.Load().AllowsName(t.Name) {
-		err = notAllowed(egress.Target{Name: t.Name})
+		err = notAllowed(*g.policy.Load(), egress.Target{Name: t.Name})
 	}
 	return t, err
 }

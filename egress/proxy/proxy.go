@@ -32,6 +32,7 @@ type Config struct {
 	Private  []netip.Prefix    // addresses that are not public and may be reached nevertheless
 	Resolver string            // host:port of the name server to ask; "" is the host's
 	Ready    func() error      // returns why nothing can be recorded; then nothing goes out. nil: always ready
+	NoAsk    bool              // no container may have a person asked
 	Log      *slog.Logger      // nil: slog.Default
 
 	// Authority signs for hosts that secrets go to, whose connections are opened. It is called at the first use. nil:
@@ -102,6 +103,11 @@ func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 			"to containers, which is %q; its operator can allow it with --network-max %s",
 			policy.Mode, p.cfg.Most, policy.Mode)
 	}
+	if policy.Ask && p.cfg.NoAsk {
+		return wire, proto.Errorf(proto.PermissionDenied, "", "network.ask", "on this daemon no connection waits "+
+			"for a "+
+			"decision; its operator can allow it with --network-ask")
+	}
 	for _, r := range policy.Rules {
 		if r.Name != "" {
 			continue
@@ -136,27 +142,29 @@ type Gate struct {
 	policy  atomic.Pointer[egress.Policy]
 	secrets *placeholder.Set
 	report  func(egress.Report)
+	ask     egress.Ask // nil: nobody is asked
 	places  chan struct{}
 	rate    *rate.Limiter
 	asks    *rate.Limiter // of questions for names
 	names   *names.Server
 
-	mu    sync.Mutex                  // guards live and asked
-	live  map[*hostConn]egress.Target // requests under way
-	asked map[string]bool             // names whose questions were reported
+	mu      sync.Mutex             // guards what follows
+	live    map[*hostConn]struct{} // requests under way
+	changed chan struct{}          // closed at the next Change
+	asked   map[string]bool        // names whose questions were reported
 }
 
 // asksPerRequest is how many questions for names a request may take: one for each kind of address, each asked twice.
 const asksPerRequest = 4
 
 // Gate makes the gate of a container with this network and these secrets, in the form of AllowList and AllowSecrets.
-// report is called for each request and must not keep it. If the daemon grants less by now than it did, the gate
-// allows nothing.
-func (p *Proxy) Gate(n proto.Network, secrets []egress.Secret, tell func(egress.Report)) *Gate {
+// report is called for each request and must not keep it; ask, which may be nil, where the network has people asked. If
+// the daemon grants less by now than it did, the gate allows nothing.
+func (p *Proxy) Gate(n proto.Network, secrets []egress.Secret, ask egress.Ask, tell func(egress.Report)) *Gate {
 	perSecond := rate.Limit(p.cfg.PerSecond)
 	asks := asksPerRequest * perSecond
-	g := &Gate{proxy: p, secrets: placeholder.New(secrets), report: tell, live: map[*hostConn]egress.Target{},
-		asked:  map[string]bool{},
+	g := &Gate{proxy: p, secrets: placeholder.New(secrets), report: tell, ask: ask, live: map[*hostConn]struct{}{},
+		changed: make(chan struct{}), asked: map[string]bool{},
 		places: make(chan struct{}, p.cfg.Connections), rate: rate.NewLimiter(perSecond, max(1, int(4*perSecond))),
 		asks: rate.NewLimiter(asks, max(1, int(4*asks)))}
 	g.names = names.New(source{g})
@@ -170,13 +178,15 @@ func (g *Gate) Change(n proto.Network) {
 	if err != nil {
 		policy = egress.Policy{}
 	}
-	g.policy.Store(&policy)
 	g.mu.Lock()
+	g.policy.Store(&policy)
+	close(g.changed)
+	g.changed = make(chan struct{})
 	live := maps.Clone(g.live)
 	g.mu.Unlock()
-	for p, t := range live {
-		if !policy.Allows(t) {
-			p.abort(notAllowed(t))
+	for p := range live {
+		if !g.stands(p) {
+			p.abort(notAllowed(policy, p.target))
 		}
 	}
 }
@@ -196,8 +206,8 @@ func (g *Gate) resolve(ctx context.Context, t egress.Target) ([]netip.Addr, erro
 	if err := g.granted(); err != nil {
 		return nil, err
 	}
-	if !g.policy.Load().Allows(t) {
-		return nil, notAllowed(t)
+	if p := *g.policy.Load(); !p.Allows(t) {
+		return nil, notAllowed(p, t)
 	}
 	return g.proxy.resolver.Resolve(ctx, t)
 }
@@ -215,7 +225,11 @@ func (g *Gate) granted() error {
 const notListed = "not_allowed"
 
 // notAllowed refuses a host that the list does not have. Without a port it is a name that was asked for.
-func notAllowed(t egress.Target) error {
+func notAllowed(p egress.Policy, t egress.Target) error {
+	if p.Denies(t) {
+		return egress.Refuse(proto.PermissionDenied, "denied", "%s is denied to this container; take it from its "+
+			"network.deny", t)
+	}
 	entry := t
 	if entry.Port == 0 || egress.IsWeb(t.Port) {
 		entry.Port = 0

@@ -270,7 +270,7 @@ func TestMost(t *testing.T) {
 				proto.CodeOf(err) != proto.PermissionDenied {
 				t.Errorf("%q of %q: %v", mode, most, err)
 			}
-			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, nil, func(egress.Report) {})
+			g := p.Gate(proto.Network{Mode: mode, Allow: nil}, nil, nil, func(egress.Report) {})
 			if _, err := g.resolve(t.Context(), egress.Target{Name: "a.example", Port: 80}); err == nil {
 				t.Errorf("%q of %q lets something through", mode, most)
 			} else if most != proto.NetworkOpen && mode == proto.NetworkOpen &&

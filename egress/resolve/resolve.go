@@ -91,6 +91,20 @@ func (r *Resolver) lookUp(ctx context.Context, name string) ([]netip.Addr, error
 	return r.names.LookupNetIP(ctx, "ip", name+".") // the dot prevents a search list
 }
 
+// CheckKnown refuses a target that is known to lead to an address that is refused, without asking a name server.
+func (r *Resolver) CheckKnown(ctx context.Context, t egress.Target) error {
+	if t.Name == "" {
+		return r.Check(t.Addr)
+	}
+	list, _ := hostsFile.LookupNetIP(ctx, "ip", t.Name) // an error: it is not known
+	for _, a := range list {
+		if err := r.Check(a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // hostsFile finds names in /etc/hosts alone: it reaches no name server.
 var hostsFile = net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 	return nil, errors.New("no name server is asked")

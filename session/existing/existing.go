@@ -98,6 +98,10 @@ func (d *differences) network(c Container, req proto.CreateContainer) {
 	if asked := req.Network.Allow; len(asked) > 0 && !slices.Equal(asked, c.Network.Allow) {
 		d.add("network.allow", cmp.Or(strings.Join(c.Network.Allow, ", "), "none"), strings.Join(asked, ", "))
 	}
+	if asked := req.Network.Deny; len(asked) > 0 && !slices.Equal(asked, c.Network.Deny) {
+		d.add("network.deny", cmp.Or(strings.Join(c.Network.Deny, ", "), "none"), strings.Join(asked, ", "))
+	}
+	compare(d, "network.ask", c.Network.Ask, req.Network.Ask)
 	for _, k := range slices.Sorted(maps.Keys(req.NetworkSecrets)) {
 		switch have, ok := c.NetworkSecrets[k]; {
 		case !ok:

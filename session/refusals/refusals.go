@@ -5,7 +5,9 @@ package refusals
 
 import (
 	"fmt"
+	"net"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -18,6 +20,7 @@ const (
 	actionBegin  = "egress.begin"
 	actionRefuse = "egress.refuse"
 	actionEnd    = "egress.end"
+	actionAsk    = "network_ask.park"
 )
 
 // most bounds what is kept, and shown what one command is told.
@@ -26,7 +29,8 @@ const (
 	shown = 5
 )
 
-// A Book keeps the refusals of one session. It is safe for concurrent use; the zero Book is empty.
+// A Book keeps the refusals of one session, and what people were asked about it. It is safe for concurrent use; the
+// zero Book is empty.
 type Book struct {
 	mu   sync.Mutex
 	list []refusal // the latest, the oldest first
@@ -46,12 +50,20 @@ func (b *Book) Entry(v egress.Report, hide func(string) string) proto.AuditEntry
 		action = actionBegin
 	case v.Over:
 		action = actionEnd
+	case v.Asked != "":
+		action = actionAsk
 	}
 	v.Host = hide(v.Host)
 	e := proto.AuditEntry{Act: action, Outcome: v.Outcome, Actor: proto.ActorContainer, Note: hide(v.Note),
 		Egress: &v.AuditEgress}
-	if v.Outcome == string(proto.PermissionDenied) {
-		b.add(e.Note)
+	switch {
+	case v.Asked != "":
+		e.Item, e.Egress = v.Asked+" "+net.JoinHostPort(v.Host, strconv.Itoa(int(v.Port))), nil
+		b.add("the network asks a person: " + e.Note)
+	case v.Began && e.Note != "":
+		b.add("the network let a connection through: " + e.Note)
+	case v.Outcome == string(proto.PermissionDenied):
+		b.add("the network refused a connection: " + e.Note)
 	}
 	return e
 }
@@ -73,7 +85,7 @@ func (b *Book) Notes(since time.Time) []string {
 	var notes []string
 	more := 0
 	for _, r := range b.list {
-		note := "the network refused a connection: " + r.text
+		note := r.text
 		switch {
 		case r.at.Before(since) || slices.Contains(notes, note):
 		case len(notes) == shown:

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"berth/api"
+	"berth/api/approvals"
 	"berth/api/native"
 	"berth/code"
 	"berth/events"
@@ -78,7 +79,9 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = hooks.Close() })
+	decided := approvals.New(approvals.Config{Desk: st.Desk, Bridge: st.Bridge, Tools: stored})
 	edges := []api.Edge{
+		decided,
 		api.Ops(api.OpsConfig{Metrics: registry, OpenLocally: true,
 			Ready: func(context.Context) error { return nil }}),
 		native.New(native.Config{
@@ -90,7 +93,7 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 				done, err := st.Sessions.Sweep(ctx)
 				return map[string]map[string]int{"sessions": {"stopped": done.Stopped, "expired": done.Expired}}, err
 			},
-		}),
+		}, decided),
 	}
 	if more != nil {
 		edges = append(edges, more(st)...)

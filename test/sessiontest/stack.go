@@ -14,6 +14,7 @@ import (
 	"berth/files"
 	"berth/proto"
 	"berth/session"
+	"berth/session/asking"
 	"berth/state/keys"
 	"berth/state/ledger"
 	"berth/state/vault"
@@ -40,6 +41,7 @@ type Stack struct {
 	Files    *files.Store
 	Jobs     *artifacts.Jobs
 	Sessions *session.Sessions
+	Desk     *asking.Desk
 	Bridge   *bridge.Bridge // nil if the test brings its own tools
 
 	cfg     session.Config
@@ -110,6 +112,7 @@ func (st *Stack) TryOpen(t testing.TB) error {
 	}
 	cfg.Dir, cfg.Runtime, cfg.Images, cfg.Ledger, cfg.Jobs, cfg.Log = st.Dir, st.Runtime, st.Images, st.Ledger, st.Jobs,
 		log
+	st.Desk = asking.Open(asking.Config{Ledger: st.Ledger, Log: log, Now: st.cfg.Now})
 	if st.prepare != nil {
 		st.prepare(st, &cfg)
 	} else {
@@ -123,6 +126,9 @@ func (st *Stack) TryOpen(t testing.TB) error {
 	}
 	if st.Bridge != nil {
 		st.Bridge.Attach(st.Sessions)
+	}
+	if err := st.Desk.Attach(st.Sessions); err != nil {
+		t.Fatal(err)
 	}
 	st.Sessions.HandshakeAll()
 	return nil
@@ -145,7 +151,7 @@ func (st *Stack) Close(t testing.TB) {
 // write to it when they close.
 func (st *Stack) closeParts(t testing.TB) {
 	t.Helper()
-	open := []io.Closer{st.Files, st.Keys, st.Ledger}
+	open := []io.Closer{st.Desk, st.Files, st.Keys, st.Ledger}
 	if st.Bridge != nil {
 		open = slices.Insert(open, 0, io.Closer(st.Bridge))
 	}

@@ -131,6 +131,38 @@ func (b *Bridge) Calls(owner, container string, f Filter) (list []ToolCall, more
 	return list, more, err
 }
 
+// Parked lists the calls of an owner's containers that wait for approval.
+func (b *Bridge) Parked(owner string) (list []ToolCall, err error) {
+	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		return records.EachLive(tx, "", func(r record) error {
+			if s := b.sessions.Any(r.ContainerID); s != nil && s.Owner() == owner && r.State == proto.CallParked {
+				list = append(list, r.ToolCall)
+			}
+			return nil
+		})
+	})
+	return list, err
+}
+
+// ContainerOf returns the container of an owner's call.
+func (b *Bridge) ContainerOf(owner, id string) (container string, err error) {
+	err = b.cfg.Ledger.View(func(tx *ledger.Tx) error {
+		for _, c := range b.sessions.Infos() {
+			_, err := findCall(tx, c.ID, id)
+			if s := b.sessions.Any(c.ID); err == nil && s != nil && s.Owner() == owner {
+				container = c.ID
+				return nil
+			}
+			if proto.CodeOf(err) != proto.NotFound && err != nil {
+				return err
+			}
+		}
+		_, err := findCall(tx, "", id)
+		return err
+	})
+	return container, err
+}
+
 // Approve lets a call that waits for approval go on and returns its record. An approval counts for that one call. A
 // second or late decision gets a conflict.
 func (b *Bridge) Approve(ctx context.Context, owner, container, id string) (ToolCall, error) {
