@@ -40,7 +40,7 @@ func (s script) said(t *testing.T, want, note string) {
 	}
 }
 
-var errFound = errors.New("found")
+var errParked = errors.New("found")
 
 // parked waits until connections of a container to a host wait for a decision.
 func (w *internet) parked(t *testing.T, id, item string) proto.Approval {
@@ -60,11 +60,11 @@ func (w *internet) parked(t *testing.T, id, item string) proto.Approval {
 			return nil
 		}
 		if a, err = c.Approval(ctx, approval); err == nil && a.State == proto.ApprovalParked {
-			err = errFound
+			err = errParked
 		}
 		return err
 	})
-	if !errors.Is(err, errFound) {
+	if !errors.Is(err, errParked) {
 		t.Fatalf("%s is not asked about: %v", item, err)
 	}
 	return a
