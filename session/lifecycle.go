@@ -11,7 +11,6 @@ import (
 	"berth/guest/client"
 	"berth/guest/wire"
 	"berth/proto"
-	"berth/proto/span"
 )
 
 // lockTransition takes the transition lock, or gives up when ctx ends. It completes the handshake of a session that
@@ -50,10 +49,7 @@ func (s *Session) ensureStarted(ctx context.Context) error {
 	}
 	started := make(chan error, 1)
 	err = s.core.goTracked(nil, func() {
-		ctx, sp := span.Start(withCallerOf(s.core.ctx, ctx), "container.start")
-		err := s.startGeneration(ctx)
-		s.describeSpan(sp)
-		sp.End(err)
+		err := s.traced(withCallerOf(s.core.ctx, ctx), "container.start", s.startGeneration)
 		unlock() // before the callers go on: a sweep skips a session whose lock is taken
 		started <- err
 	})
@@ -477,6 +473,11 @@ func (s *Session) resumeLocked(ctx context.Context) error {
 	if !s.is(&s.paused) {
 		return nil
 	}
+	return s.traced(ctx, "container.resume", s.resumePaused)
+}
+
+// resumePaused does the work of resumeLocked for a session that is paused.
+func (s *Session) resumePaused(ctx context.Context) error {
 	err := s.core.cfg.Runtime.Resume(ctx, s.id)
 	over := proto.CodeOf(err) == proto.NotFound
 	if err != nil && !over {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"berth/proto"
+	"berth/proto/span"
 	"berth/session/snapshots"
 	"berth/session/validate"
 )
@@ -38,7 +39,9 @@ func (s *Session) Snapshot(ctx context.Context, req proto.CreateSnapshot) (proto
 }
 
 // takeSnapshot completes the record and takes the snapshot.
-func (s *Session) takeSnapshot(ctx context.Context, r snapshots.Record) (snapshots.Record, error) {
+func (s *Session) takeSnapshot(ctx context.Context, r snapshots.Record) (_ snapshots.Record, err error) {
+	ctx, sp := span.Start(ctx, "container.snapshot")
+	defer func() { s.describeSpan(sp); sp.String(span.SnapshotID, r.ID); sp.End(err) }()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.core.cfg.StartTimeout)
 	defer cancel()
 	unlock, err := s.lockTransition(ctx) // nothing starts, stops or restores it meanwhile
@@ -157,10 +160,13 @@ func (s *Session) Restore(ctx context.Context, ref string) error {
 		return err
 	}
 	defer release()
-	return s.replaceLayer(ctx, "the container was restored from a snapshot", func(rec *record) {
-		rec.From, rec.Unused = &origin{r.ID, proto.NewID(proto.LayerPrefix)}, 0
-		rec.Image, rec.Digest = r.Image, r.Digest
-	}, func(ctx context.Context) { s.auditItem(ctx, actionRestore, r.ID, r.Name) })
+	return s.traced(ctx, "container.restore", func(ctx context.Context) error {
+		span.Of(ctx).String(span.SnapshotID, r.ID)
+		return s.replaceLayer(ctx, "the container was restored from a snapshot", func(rec *record) {
+			rec.From, rec.Unused = &origin{r.ID, proto.NewID(proto.LayerPrefix)}, 0
+			rec.Image, rec.Digest = r.Image, r.Digest
+		}, func(ctx context.Context) { s.auditItem(ctx, actionRestore, r.ID, r.Name) })
+	})
 }
 
 // revert gives the session the files that it is still to get from a snapshot. Called with transition held and no
@@ -246,10 +252,13 @@ func (s *Session) Fork(ctx context.Context, count int) ([]*Session, error) {
 }
 
 // forkOf makes one fork.
-func (s *Session) forkOf(ctx context.Context, snap snapshots.Record) (*Session, error) {
+func (s *Session) forkOf(ctx context.Context, snap snapshots.Record) (_ *Session, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	ctx, sp := span.Start(ctx, "container.fork")
+	sp.String(span.ForkOf, s.id)
+	defer func() { sp.End(err) }()
 	ss, had := s.core, s.record()
 	if err := cmp.Or(had.unsealErr, validate.Sudo(had.Sudo, ss.cfg.NoSudo, had.Class)); err != nil {
 		return nil, err
@@ -265,6 +274,7 @@ func (s *Session) forkOf(ctx context.Context, snap snapshots.Record) (*Session, 
 		return nil, err
 	}
 	defer close(fork.created)
+	fork.describeSpan(sp)
 	if err := fork.startNew(ctx, nil); err != nil {
 		ss.undoCreate(fork)
 		return nil, err

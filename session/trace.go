@@ -19,6 +19,15 @@ func (s *Session) describeSpan(sp span.Span) {
 	sp.String(span.ImageName, r.Image)
 }
 
+// traced does something with the session, in a span of that name.
+func (s *Session) traced(ctx context.Context, name string, do func(ctx context.Context) error) error {
+	ctx, sp := span.Start(ctx, name)
+	err := do(ctx)
+	s.describeSpan(sp)
+	sp.End(err)
+	return err
+}
+
 // startExecSpan begins the span of a command, which ends with the command. A resident command serves many requests and
 // has none.
 func startExecSpan(ctx context.Context, cmd proto.Cmd) (context.Context, span.Span) {

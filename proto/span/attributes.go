@@ -37,6 +37,8 @@ const (
 	ContainerID Key = "berth.container.id"
 	Generation  Key = "berth.container.generation"
 	Class       Key = "berth.runtime_class"
+	SnapshotID  Key = "berth.snapshot.id"
+	ForkOf      Key = "berth.container.fork_of"   // ID of the container that it is a copy of
 	FromPool    Key = "berth.container.from_pool" // bool: it was started ahead
 	ExecID      Key = "berth.exec.id"
 	ExecReason  Key = "berth.exec.reason"       // see proto.EndReason

@@ -181,6 +181,44 @@ func TestSpansOfBackgroundCommands(t *testing.T) {
 	s.await(t, trace, "exec", func(s span) bool { return s.attributes["berth.exec.reason"] == "stopped" })
 }
 
+// TestSpansOfFiles checks the spans of snapshots, forks and restores, and of what wakes a container: a resume after a
+// pause, and a start after a stop.
+func TestSpansOfFiles(t *testing.T) {
+	s := newServer(t)
+	c := call[proto.Container](t, s, s.trace(), "POST", "/v1/containers", `{}`)
+	at := "/v1/containers/" + c.ID
+	about := func(name, method, path, body string) (span, string) {
+		t.Helper()
+		trace := s.trace()
+		call[any](t, s, trace, method, at+path, body)
+		sp := s.await(t, trace, name, nil)
+		has(t, sp, map[string]any{"berth.container.id": c.ID, "berth.runtime_class": string(c.RuntimeClass)})
+		return sp, trace
+	}
+	taken, trace := about("container.snapshot", "POST", "/snapshots", `{"name":"first"}`)
+	childOf(t, taken, s.await(t, trace, "POST /v1/containers/{id}/snapshots", nil).id)
+	snapshot := taken.attributes["berth.snapshot.id"]
+	restored, trace := about("container.restore", "POST", "/restore", `{"snapshot":"first"}`)
+	childOf(t, restored, s.await(t, trace, "POST /v1/containers/{id}/restore", nil).id)
+	has(t, restored, map[string]any{"berth.snapshot.id": snapshot})
+	about("container.start", "POST", "/exec", `{"command":"true"}`)
+
+	_, trace = about("container.snapshot", "POST", "/fork", `{"count":2}`)
+	request, forks := s.await(t, trace, "POST /v1/containers/{id}/fork", nil), map[any]bool{c.ID: true}
+	for range 2 {
+		fork := s.await(t, trace, "container.fork", func(s span) bool { return !forks[s.attributes["berth.container.id"]] })
+		forks[fork.attributes["berth.container.id"]] = true
+		childOf(t, fork, request.id)
+		has(t, fork, map[string]any{"berth.container.fork_of": c.ID})
+	}
+
+	call[any](t, s, s.trace(), "POST", at+"/pause", "")
+	resumed, trace := about("container.resume", "POST", "/exec", `{"command":"true"}`)
+	childOf(t, resumed, s.await(t, trace, "exec", nil).id)
+	call[any](t, s, s.trace(), "POST", at+"/stop", "")
+	about("container.start", "POST", "/exec", `{"command":"true"}`)
+}
+
 // TestCommandLinePassesTracesOn checks that requests of the command line belong to the trace of its environment.
 func TestCommandLinePassesTracesOn(t *testing.T) {
 	s := newServer(t)
