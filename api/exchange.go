@@ -105,6 +105,19 @@ func UntilDraining(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, cancel
 }
 
+// WaitUntilDraining returns what wait returns. If the server begins to shut down before, it says that: what is waited
+// for goes on, and the next daemon answers.
+func WaitUntilDraining[T any](ctx context.Context, wait func(context.Context) (T, error)) (T, error) {
+	until, cancel := UntilDraining(ctx)
+	defer cancel()
+	res, err := wait(until)
+	if err != nil && ctx.Err() == nil && IsDraining(ctx) {
+		err = proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; what was asked for goes on, and "+
+			"the next daemon answers the same request")
+	}
+	return res, err
+}
+
 // Unwrap is for http.ResponseController.
 func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 

@@ -63,6 +63,9 @@ func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	t.execStarted = make(chan struct{})
+	if t.exec == "" {
+		t.cmd = t.c.Returning(t.cmd)
+	}
 	t.stdinUnsent.Store(t.cmd.OpenStdin && t.cmd.TTY == nil)
 	// Handle signals before connecting: a daemon may answer slowly, and the user must be able to interrupt the wait.
 	defer t.forward(ctx, cancel)()
@@ -74,14 +77,15 @@ func (t *attachment) run(ctx context.Context) (proto.ExecResult, error) {
 	return res, err
 }
 
-// connect starts the command, or attaches to it, and follows it. If the connection to a terminal breaks, connect makes
-// another one. run has set up signals already.
+// connect starts the command, or attaches to it, and follows it. If the connection to a terminal or to a command that
+// returns breaks, connect makes another one. run has set up signals already.
 func (t *attachment) connect(ctx context.Context, giveUp context.CancelCauseFunc) (res proto.ExecResult, err error) {
 	// Always restore the terminal: a shell in raw mode does not echo input.
 	t.restore = func() {}
 	defer func() { t.restore() }()
 	res, err = t.converse(ctx, giveUp)
-	if !t.started || t.cmd.TTY == nil || !app.IsDaemonGone(err) {
+	if t.present() == nil || t.cmd.TTY == nil && !t.returns() || !t.started && t.cmd.IdempotencyKey == "" ||
+		!app.IsDaemonGone(err) {
 		return res, err
 	}
 	err = t.app.RetryWhileDown(ctx, func() (on bool, err error) {
@@ -113,7 +117,11 @@ func (t *attachment) converse(ctx context.Context, giveUp context.CancelCauseFun
 	if err != nil {
 		return res, err
 	}
-	return t.follow(ctx, live, giveUp)
+	res, err = t.follow(ctx, live, giveUp)
+	if err != nil && t.returns() && !app.IsDaemonGone(err) { // as when nothing more can be printed
+		_ = live.Signal(t.exec, "SIGKILL")
+	}
+	return res, err
 }
 
 // present returns the present connection.
@@ -201,6 +209,9 @@ func (t *attachment) connectTerminal(ctx context.Context, giveUp context.CancelC
 func (t *attachment) sendStdin(ctx context.Context, giveUp context.CancelCauseFunc) {
 	err := t.c.Stdin(ctx, t.container, t.exec, os.Stdin)
 	if err != nil && proto.CodeOf(err) != proto.Conflict && proto.CodeOf(err) != proto.NotFound {
+		if t.returns() {
+			_ = t.present().Signal(t.exec, "SIGKILL")
+		}
 		giveUp(fmt.Errorf("passing on standard input: %w", err))
 		return
 	}
@@ -241,7 +252,7 @@ func (t *attachment) forward(ctx context.Context, giveUp context.CancelCauseFunc
 				}
 				// Before the start there is no command to signal, so the first termination signal ends berth.
 				if asked >= patience || isTermination(sig) && (!runs || t.outlivesBerth()) {
-					if runs && t.cmd.Detach && !t.leaves { // it would go on without berth
+					if runs && (t.cmd.Detach || t.returns()) && !t.leaves { // it would go on without berth
 						_ = t.present().Signal(t.exec, "SIGKILL")
 					}
 					giveUp(app.Interruption{Signal: sig.(syscall.Signal)})
@@ -265,8 +276,11 @@ func (t *attachment) forward(ctx context.Context, giveUp context.CancelCauseFunc
 // That takes an idempotency key. It is false for a command with a terminal, whose signals come from this terminal. It
 // is also false while input is unsent: the command would wait for it forever.
 func (t *attachment) outlivesBerth() bool {
-	return t.leaves || t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.stdinUnsent.Load()
+	return t.leaves || t.cmd.IdempotencyKey != "" && t.cmd.TTY == nil && !t.returns() && !t.stdinUnsent.Load()
 }
+
+// returns reports whether the command goes on while berth connects again, and ends with berth.
+func (t *attachment) returns() bool { return t.cmd.ReconnectSeconds > 0 }
 
 // addContinueHint adds a hint to err if the user interrupted berth and the command continues. The hint says how to
 // find the command again.

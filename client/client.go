@@ -22,8 +22,8 @@
 // the daemon refused it for its rate limit.
 //
 // With Config.Wait, the client waits for a daemon that is away and repeats requests that may come twice. It gives
-// Create and Launch an idempotency key for that, and begins pulls anew. A command of Run or Live, and code, end with
-// the daemon unless they have a key; then their requests fail with the code Unavailable.
+// Create, Launch and Run an idempotency key for that, and begins pulls anew. A command of Live goes on if Returning has
+// prepared it. Code ends with the daemon; then its request fails with the code Unavailable.
 package client
 
 import (

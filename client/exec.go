@@ -22,9 +22,23 @@ func (c *Client) Launch(ctx context.Context, container string, cmd proto.Cmd) (p
 	return submit[proto.Exec](ctx, c, at("containers", container, "exec"), cmd, cmd.IdempotencyKey != "")
 }
 
+// reconnectSeconds is how long a command goes on without its client, which connects again as soon as there is a daemon.
+const reconnectSeconds = 10
+
+// Returning returns a command that belongs to its client as one that goes on while the client connects again, as while
+// the daemon restarts. Run does that by itself. To be sent again, it gets an idempotency key. Without Config.Wait, and
+// if the command goes on without its client in any case, it stays as it is.
+func (c *Client) Returning(cmd proto.Cmd) proto.Cmd {
+	if c.cfg.Wait > 0 && !cmd.Outlives() {
+		cmd.ReconnectSeconds, cmd.IdempotencyKey = reconnectSeconds, c.once("")
+	}
+	return cmd
+}
+
 // Run runs a command and waits for its end in one request. The daemon ends the command if ctx ends or the connection
-// breaks.
+// breaks; with Config.Wait some seconds later, unless the client comes back.
 func (c *Client) Run(ctx context.Context, container string, cmd proto.Cmd) (proto.ExecResult, error) {
+	cmd = c.Returning(cmd)
 	return submit[proto.ExecResult](ctx, c, at("containers", container, "exec"), cmd, cmd.IdempotencyKey != "")
 }
 

@@ -139,6 +139,90 @@ func TestClientsOutliveTheDaemon(t *testing.T) {
 	}
 }
 
+// TestCommandsWithoutKeyOutliveTheDaemon checks that commands of `exec`, `run` and Client.Run that were given no key go
+// on over a killed and a restarted daemon: each runs once, no byte of output is lost or comes twice, not of a command
+// that prints without pause either, and the status is the command's. A command whose client is killed ends.
+func TestCommandsWithoutKeyOutliveTheDaemon(t *testing.T) {
+	s := pinned(t)
+	c := create(t, s)
+	steps := `echo once >>/workspace/NAME.ran; echo begun; until test -e /workspace/go; do sleep 0.02; done; echo end >&2; exit 3`
+	named := func(name string) string { return strings.ReplaceAll(steps, "NAME", name) }
+	plain := cli(t, s, "exec", "-q", "-c", named("plain"), c.ID)
+	shell := cli(t, s, "exec", "-q", "--shell", "main", "-c", `echo begun; until test -e /workspace/go; do sleep 0.02; done; (exit 4)`, c.ID)
+	ran := cli(t, s, "run", "-q", "--name", "outlives-the-daemon", "-c", named("run"))
+	chatty := cli(t, s, "exec", "-q", "-c", `for ((i = 0; ; i++)); do echo $i; if ((i % 1000 == 0)) && test -e /workspace/go; then exit 5; fi; done`, c.ID)
+	lost := cli(t, s, "exec", "-q", "-c", "echo begun; sleep 1000", c.ID)
+	lib, err := client.New(client.Config{Host: s.URL, Key: s.Key, Wait: time.Minute})
+	if err != nil {
+		t.Fatal(err)
+	}
+	type outcome struct {
+		proto.ExecResult
+		error
+	}
+	answer := make(chan outcome, 1)
+	go func() {
+		res, err := lib.Run(t.Context(), c.ID, proto.Cmd{Command: named("lib")})
+		answer <- outcome{res, err}
+	}()
+	eventually(t, "the library's command runs", func() bool {
+		return bash(t, s, c.ID, "cat /workspace/lib.ran").Result.Result.Stdout == "once\n"
+	})
+	for _, p := range []*program{plain, shell, ran, lost} {
+		p.prints(t, "begun\n")
+	}
+	chatty.prints(t, "1000\n")
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		s.restart(t, sig)
+		shown := len(chatty.text())
+		eventually(t, "output comes", func() bool { return len(chatty.text()) > shown })
+	}
+	_ = lost.Process.Kill()
+	_ = lost.Wait()
+	for _, id := range []string{c.ID, "outlives-the-daemon"} {
+		bash(t, s, id, "touch /workspace/go")
+	}
+	status := func(p *program) int {
+		_ = p.Wait()
+		return p.ProcessState.ExitCode()
+	}
+	for _, p := range []struct {
+		*program
+		status int
+		out    string
+	}{{plain, 3, "begun\n"}, {ran, 3, "begun\n"}, {shell, 4, "begun\n"}} {
+		if code := status(p.program); code != p.status || p.text() != p.out {
+			t.Errorf("%v: status %d, %q", p.Args[1:], code, p.text())
+		}
+	}
+	if code := status(chatty); code != 5 {
+		t.Errorf("the command that prints without pause: status %d", code)
+	}
+	next := 0
+	for line := range strings.Lines(chatty.text()) {
+		if line != strconv.Itoa(next)+"\n" {
+			t.Fatalf("%q comes where %d should", line, next)
+		}
+		next++
+	}
+	if res := <-answer; res.error != nil || res.Exec.End.ReturnCode != 3 || res.Result.Result.Stdout != "begun\n" ||
+		res.Result.Result.Stderr != "end\n" {
+		t.Errorf("Client.Run: %v, %+v", res.error, res.Result)
+	}
+	if got := bash(t, s, c.ID, "cat /workspace/*.ran").Result.Result.Stdout; got != "once\nonce\n" {
+		t.Errorf("the two ran as often as this says: %q", got)
+	}
+	eventually(t, "the command without a client ends", func() bool {
+		for _, x := range call[struct{ Data []proto.Exec }](t, s, 200, "GET", "/v1/containers/"+c.ID+"/execs", "").Data {
+			if strings.Contains(x.Command, "sleep 1000") {
+				return x.End != nil && x.End.Reason == proto.EndCanceled
+			}
+		}
+		return false
+	})
+	call[any](t, s, 200, "DELETE", "/v1/containers/outlives-the-daemon", "")
+}
+
 // TestWatchersOutliveTheDaemon checks that commands that follow what happens go on with the next daemon: `events`
 // without a gap, and `watch` with an overflow for what it may have missed.
 func TestWatchersOutliveTheDaemon(t *testing.T) {

@@ -63,6 +63,9 @@ type Cmd struct {
 	// for at least 24 hours. 1 to 255 printable ASCII characters. Such a command keeps running when its client goes
 	// away.
 	IdempotencyKey string `json:"idempotency_key,omitempty" schema:"retryKey"`
+	// End it when no client has followed it or waited for it for this long, and not before: it goes on while its client
+	// connects again, also when the daemon restarts. Not with background and detach.
+	ReconnectSeconds float64 `json:"reconnect_seconds,omitempty" schema:"min=0 max=3600"`
 
 	// At most 86400; 0 is the default of the daemon. Background commands have no default limit.
 	TimeoutSeconds float64 `json:"timeout_seconds,omitempty" schema:"min=0 max=86400"`
@@ -70,7 +73,7 @@ type Cmd struct {
 	MaxOutputBytes int64 `json:"max_output_bytes,omitempty" schema:"min=0 max=16777216"`
 	// truncate (default) keeps head and tail, fail ends the command, wait blocks it until the slowest follower has
 	// caught up. With wait, a command that outlives its client waits only while somebody follows it, and keeps head and
-	// tail while nobody does.
+	// tail while nobody does; with reconnect_seconds it waits for its client to come back, too.
 	OnOutputLimit string `json:"on_output_limit,omitempty" schema:"enum=|truncate|fail|wait"`
 
 	// What no request can say; package code does.
@@ -81,7 +84,9 @@ type Cmd struct {
 
 // Outlives reports whether the command goes on when its client or the daemon goes away: its guest keeps it until a
 // daemon has stored its end. One with an idempotency key does, since its client may come back for it.
-func (c Cmd) Outlives() bool { return c.Detach || c.Background || c.IdempotencyKey != "" }
+func (c Cmd) Outlives() bool {
+	return c.Detach || c.Background || c.IdempotencyKey != "" || c.ReconnectSeconds > 0
+}
 
 // OutputTruncated returns the text that stands where n bytes of output were left out.
 func OutputTruncated(n int64) string {

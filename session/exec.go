@@ -16,6 +16,7 @@ import (
 	"berth/session/events"
 	"berth/session/execstore"
 	"berth/session/limits"
+	"berth/session/presence"
 	"berth/session/retries"
 	"berth/session/secrets"
 	"berth/session/validate"
@@ -45,9 +46,10 @@ type Exec struct {
 
 	before *limits.Reading // the resource counters at its start; nil: not read; set before runToEnd
 
-	retry             retry     // the idempotency key it can be asked for with again
-	mayHaveStarted    bool      // the guest may have received it; set before runToEnd
-	endWithoutProcess proto.End // how it ended, if it never had a process; set before runToEnd
+	clients           *presence.Clients // nil: it is not ended when it has none
+	retry             retry             // the idempotency key it can be asked for with again
+	mayHaveStarted    bool              // the guest may have received it; set before runToEnd
+	endWithoutProcess proto.End         // how it ended, if it never had a process; set before runToEnd
 
 	number  int  // in the order of starts, from 1; 0 while it starts; guarded by s.mu
 	counted bool // its output counts in s.keptBytes; guarded by s.mu
@@ -240,6 +242,7 @@ func (e *Exec) Done() <-chan struct{} { return e.ended }
 
 // Wait waits for the end and returns the result. It may be called any number of times.
 func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
+	defer e.clients.Enter()()
 	select {
 	case <-e.ended:
 	case <-e.leftRunning:
@@ -304,6 +307,7 @@ func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) 
 func (e *Exec) follow(ctx context.Context, from Cursor, f events.Follower) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
+	defer e.clients.Enter()()
 	defer context.AfterFunc(e.s.core.ctx, func() {
 		if e.cmd.Outlives() { // it goes on without this daemon, so no result will come
 			cancel()

@@ -1,15 +1,8 @@
 package session
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
-	"fmt"
-	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -17,6 +10,7 @@ import (
 	"berth/guest/client"
 	"berth/guest/wire"
 	"berth/proto"
+	"berth/session/endlog"
 	"berth/session/secrets"
 	"berth/state/ledger"
 )
@@ -73,7 +67,7 @@ func (s *Session) loadRunningExec(r execRecord) *Exec {
 	}
 	e.cmd.Command, e.cmd.Argv, e.cmd.Shell, e.cmd.JobID, e.cmd.User = r.Exec.Command, r.Exec.Argv, r.Exec.Shell,
 		r.Exec.JobID, r.Exec.User
-	e.hold()
+	e.begin()
 	return e
 }
 
@@ -169,6 +163,7 @@ func (e *Exec) reattach(ctx context.Context) {
 	e.ran, e.info.PID = proc.Ran(), proc.PID()
 	e.mu.Unlock()
 	e.setDeadline()
+	e.clients.Begin()
 	e.s.mu.Lock()
 	e.s.users++
 	e.s.mu.Unlock()
@@ -232,51 +227,9 @@ const (
 	neverStarted    = "the daemon was restarted before it had started; it did not run"
 )
 
-// endLogName is a file below Config.Dir with ends of commands that clients know and the ledger may lack, one JSON
-// line each. Older daemons wrote it, before the ledger had a journal.
-const endLogName = "ends.log"
-
-// replayEnds moves the ends that an older daemon left in the log to the ledger, and removes the log.
-func replayEnds(dir string, db *ledger.DB) error {
-	path := filepath.Join(dir, endLogName)
-	data, err := os.ReadFile(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil
-	}
-	if err == nil {
-		err = db.Update(func(tx *ledger.Tx) error { return applyEnds(tx, data) })
-	}
-	if err != nil {
-		return fmt.Errorf("recording ends that clients got before a crash: %w", err)
-	}
-	return os.Remove(path)
-}
-
-func applyEnds(tx *ledger.Tx, data []byte) error {
-	for lines := bufio.NewReader(bytes.NewReader(data)); ; {
-		text, err := lines.ReadBytes('\n')
-		if errors.Is(err, io.EOF) {
-			return nil // a client never got the end in a line that a crash cut off
-		}
-		var line endLine
-		if json.Unmarshal(text, &line) != nil {
-			continue
-		}
-		if err := line.apply(tx); err != nil {
-			return err
-		}
-	}
-}
-
-// An endLine is one line of the log.
-type endLine struct {
-	Container string     `json:"container"`
-	Record    execRecord `json:"record"`
-}
-
-// apply records the end of a command that the ledger has as running. A command that the ledger does not know was
-// deleted, and one that has ended there is up to date.
-func (line endLine) apply(tx *ledger.Tx) error {
+// applyEnd records an end that an older daemon left of a command that the ledger has as running. A command that the
+// ledger does not know was deleted, and one that has ended there is up to date.
+func applyEnd(tx *ledger.Tx, line endlog.Line[execRecord]) error {
 	key := execKey(line.Container, line.Record.Exec.ID)
 	var known execRecord
 	there, err := tx.Get(bucketExecs, key, &known)

@@ -43,6 +43,7 @@ func (e *Exec) runToEnd(release func()) {
 		release()
 		return
 	}
+	e.clients.End()
 	end = e.explainEnd(end)
 	e.out.Finish()
 	e.recordEnd(end, release)

@@ -118,6 +118,9 @@ func (s *Session) forgetOld(e *Exec, after int) {
 func (e *Exec) mayBeRetried() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
+	if e.cmd.ReconnectSeconds > 0 { // by a client that lost its connection, and by no other
+		return e.s.core.cfg.Now().Before(e.info.EndedAt.Add(seconds(e.cmd.ReconnectSeconds)))
+	}
 	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
 }
 

@@ -15,6 +15,7 @@ import (
 	"berth/proto"
 	"berth/proto/span"
 	"berth/session/loopback"
+	"berth/session/presence"
 	"berth/session/secrets"
 	"berth/session/validate"
 	"berth/state/ledger"
@@ -58,6 +59,7 @@ func (s *Session) startExec(ctx context.Context, cmd proto.Cmd, r retry) (_ *Exe
 		release = func() {}
 	}
 	e.setDeadline()
+	e.clients.Begin()
 	err = s.core.goTracked(func() { s.publishStart(e) }, func() {
 		e.auditExec(actionExecBegin, e.Info(), Produced{})
 		e.runToEnd(release)
@@ -106,7 +108,7 @@ func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *secrets.Redactor) *E
 		out:         s.core.outputs.New(id, cmd.MaxOutputBytes, s.core.memory),
 		endRequests: make(chan endRequest, 1), ended: make(chan struct{}), leftRunning: make(chan struct{}),
 	}
-	e.hold()
+	e.begin()
 	e.info = proto.Exec{
 		ID: e.id, ContainerID: s.id, JobID: cmd.JobID, Command: cmd.Command, Argv: cmd.Argv, Shell: cmd.Shell,
 		User: cmd.User, Background: cmd.Background, State: proto.ExecRunning, StartedAt: proto.At(s.core.cfg.Now()),
@@ -119,10 +121,17 @@ func (s *Session) newExec(cmd proto.Cmd, r retry, redactor *secrets.Redactor) *E
 	return e
 }
 
-// hold makes the output lossless if the command asked for that.
-func (e *Exec) hold() {
+// begin prepares the output and the clients of a command. The output is lossless if it asked for that.
+func (e *Exec) begin() {
+	e.clients = presence.New(seconds(e.cmd.ReconnectSeconds), func() {
+		if !e.s.core.leaving.Load() { // else its client comes back to the next daemon
+			e.Cancel(proto.EndCanceled, "its client went away and did not come back")
+		}
+	})
 	switch {
 	case e.cmd.OnOutputLimit != proto.OutputWait:
+	case e.clients != nil:
+		e.out.HoldForReturn()
 	case e.cmd.Outlives():
 		e.out.HoldWhileFollowed()
 	default:
@@ -263,7 +272,7 @@ func storedCmd(cmd proto.Cmd) *proto.Cmd {
 	return &proto.Cmd{
 		OpenStdin: cmd.OpenStdin, TTY: cmd.TTY, Background: cmd.Background, Detach: cmd.Detach,
 		IdempotencyKey: cmd.IdempotencyKey, TimeoutSeconds: cmd.TimeoutSeconds, MaxOutputBytes: cmd.MaxOutputBytes,
-		OnOutputLimit: cmd.OnOutputLimit,
+		OnOutputLimit: cmd.OnOutputLimit, ReconnectSeconds: cmd.ReconnectSeconds,
 	}
 }
 
@@ -322,6 +331,9 @@ func (e *Exec) guestCommand(ctx context.Context) wire.Command {
 	}
 	if e.cmd.Outlives() {
 		c.Keep = e.cmd.MaxOutputBytes
+		if c.Wait = e.clients != nil && e.cmd.OnOutputLimit == proto.OutputWait; c.Wait {
+			c.Keep *= 2 // with what this daemon has and its client has not
+		}
 		if e.cmd.Stdin != "" { // the guest has all input and need not wait for a daemon
 			c.Stdin, c.Input = false, []byte(e.cmd.Stdin)
 		}

@@ -7,6 +7,7 @@ import (
 	"berth/egress"
 	"berth/proto"
 	"berth/session/cpu"
+	"berth/session/endlog"
 	"berth/session/inventory"
 	"berth/session/lease"
 	"berth/session/retries"
@@ -48,7 +49,7 @@ func TestRecordsKeepTheirFormat(t *testing.T) {
 		{sealedFields{}, "env secrets swapped tools"},
 		{secrets.Tools{}, "headers secret"},
 		{egress.Secret{}, "Name Placeholder Value Hosts"},
-		{endLine{}, "container record"},
+		{endlog.Line[execRecord]{}, "container record"},
 		{proto.Limits{}, "cpus memory_bytes pids disk_bytes open_files"},
 		{proto.Network{}, "mode allow ask deny"},
 		{proto.PublicPorts{}, "all ports"},

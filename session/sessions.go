@@ -13,6 +13,7 @@ import (
 
 	"berth/guest/output"
 	"berth/proto"
+	"berth/session/endlog"
 	"berth/session/execstore"
 	"berth/session/index"
 	"berth/session/lease"
@@ -30,6 +31,7 @@ type Sessions struct {
 	clock *lease.Clock
 	alarm *lease.Alarm // of absolute leases
 
+	leaving atomic.Bool // see Leave
 	// ctx ends when Close begins. Work that outlives a request runs on it.
 	ctx     context.Context
 	cancel  context.CancelFunc
@@ -73,7 +75,7 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	}
 	ss.ctx, ss.cancel = context.WithCancel(context.Background())
 	ss.alarm = lease.NewAlarm(ss.clock.Now, cfg.AfterFunc, ss.endOnTime)
-	if err := errors.Join(replayEnds(cfg.Dir, cfg.Ledger), ss.openSnapshots(), ss.load()); err != nil {
+	if err := errors.Join(endlog.Replay(cfg.Dir, cfg.Ledger, applyEnd), ss.openSnapshots(), ss.load()); err != nil {
 		return nil, fmt.Errorf("reading sessions: %w", err)
 	}
 	if err := ss.reconcile(ctx); err != nil {
@@ -86,6 +88,9 @@ func Open(ctx context.Context, cfg Config) (*Sessions, error) {
 	}
 	return ss, nil
 }
+
+// Leave says that the daemon is about to end: a command that loses its client now is left to the next daemon.
+func (ss *Sessions) Leave() { ss.leaving.Store(true) }
 
 // Close ends what runs and detaches from the sandboxes without stopping them; the next daemon takes them over.
 // Running execs end and are recorded as stopped, except for durable ones, which go on.

@@ -38,7 +38,10 @@ func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) (any, error) {
 		c.status = http.StatusAccepted
 		return x.Info(), nil
 	}
-	// A client that goes away ends its command, unless the command is to outlive it.
+	if x.Outlives() {
+		return api.WaitUntilDraining(c.ctx(), x.Wait)
+	}
+	// A client that goes away ends its command.
 	return x.Finish(c.ctx())
 }
 

@@ -20,12 +20,21 @@ func (o *Output) HoldWhileFollowed() {
 	o.lossless, o.whole, o.followed = true, true, true
 }
 
+// HoldForReturn works like Hold. In addition, while the last reader is away, what it had not read counts as needed.
+func (o *Output) HoldForReturn() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.lossless, o.whole, o.returns = true, true, true
+}
+
 // Attach counts c as a reader until Detach. The caller then reads with c.
 func (o *Output) Attach(c *Cursor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.readers[c] = struct{}{}
 	o.followed = true
+	delete(o.readers, o.away)
+	o.away = nil
 	o.advance()
 }
 
@@ -33,13 +42,17 @@ func (o *Output) Attach(c *Cursor) {
 func (o *Output) Followed() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return len(o.readers) > 0
+	return len(o.readers) > 0 && o.away == nil
 }
 
 // Detach ends Attach.
 func (o *Output) Detach(c *Cursor) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if _, reads := o.readers[c]; reads && o.returns && len(o.readers) == 1 {
+		o.away = &Cursor{Stdout: c.Stdout, Stderr: c.Stderr}
+		o.readers[o.away] = struct{}{}
+	}
 	delete(o.readers, c)
 	c.giveBack()
 	o.advance()
@@ -50,7 +63,9 @@ func (o *Output) Release() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.advance()
-	o.lossless = false
+	o.lossless, o.returns = false, false
+	delete(o.readers, o.away)
+	o.away = nil
 }
 
 // advance wakes a waiting writer. Called with mu held.

@@ -42,6 +42,8 @@ type Output struct {
 	lossless bool
 	whole    bool                 // it has been lossless: also late readers get all that is kept
 	followed bool                 // there has been a reader
+	returns  bool                 // the last reader comes back; see HoldForReturn
+	away     *Cursor              // where it was; one of the readers while it is away, else nil
 	readers  map[*Cursor]struct{} // the current readers
 	progress chan struct{}        // closed when a reader advances, attaches or detaches
 }

@@ -29,6 +29,7 @@ type keptCommand struct {
 	s     *Server
 	id    string
 	out   *output.Output
+	wait  bool          // while no caller is connected, the command waits rather than lose output
 	begun chan struct{} // closed when e is set or the start has failed
 	ended chan struct{} // closed when exit is set
 
@@ -112,6 +113,9 @@ func (ks *keptCommands) add(s *Server, cmd *wire.Command) (*keptCommand, error) 
 	}
 	k := &keptCommand{s: s, id: cmd.ID, out: output.New(cmd.Keep, ks.budget), begun: make(chan struct{}),
 		ended: make(chan struct{})}
+	if k.wait = cmd.Wait; k.wait {
+		k.out.HoldForReturn()
+	}
 	ks.all[cmd.ID] = k
 	return k, nil
 }
@@ -176,18 +180,22 @@ func (k *keptCommand) connect(c *wire.Conn, have [2]int64, first func() error) *
 	k.link.Store(l)
 	// here and not in the goroutine: that may start after the command has written more than the guest keeps
 	k.out.Attach(&l.at)
-	k.out.Hold()
+	if !k.wait {
+		k.out.Hold()
+	}
 	go l.run(ctx)
 	return l
 }
 
 // run sends the output, and then the end. While a caller is connected, the command blocks rather than lose output.
-// Without a caller it continues, and the middle of its output is lost.
+// Without a caller it continues, and the middle of its output is lost, unless it waits for the next one.
 func (l *link) run(ctx context.Context) {
 	defer close(l.done)
 	ended := l.send(ctx)
 	l.k.out.Detach(&l.at)
-	l.k.out.Release()
+	if ended || !l.k.wait {
+		l.k.out.Release()
+	}
 	if !ended {
 		return
 	}

@@ -98,6 +98,7 @@ type Command struct {
 	TTY   *proto.WindowSize `json:"tty,omitempty"` // give it a terminal of that size; not for shells
 	// outlive the connection: keep the exit, and this many bytes of each stream, until Client.Forget; needs ID
 	Keep  int64  `json:"keep,omitempty"`
+	Wait  bool   `json:"wait,omitempty"`  // if Keep is set: lose no output while no daemon is connected
 	Input []byte `json:"input,omitempty"` // the whole standard input, if Keep is set; not with Stdin
 }
 

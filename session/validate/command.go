@@ -55,6 +55,11 @@ func checkBounds(cmd *proto.Cmd) error {
 		return Error("generation", "generation must be 0 or more; 0 takes whichever runs")
 	case t < 0 || math.IsNaN(t) || t > maxExecTimeout.Seconds():
 		return Error("timeout_seconds", "timeout_seconds must be from 0 to %d", int64(maxExecTimeout.Seconds()))
+	case !(cmd.ReconnectSeconds >= 0 && cmd.ReconnectSeconds <= maxReconnect.Seconds()):
+		return Error("reconnect_seconds", "reconnect_seconds must be from 0 to %d", int64(maxReconnect.Seconds()))
+	case cmd.ReconnectSeconds > 0 && (cmd.Background || cmd.Detach):
+		return Error("reconnect_seconds", "reconnect_seconds ends a command without a client, and background and "+
+			"detach leave it running; use one of them")
 	case cmd.MaxOutputBytes < 1 || cmd.MaxOutputBytes > maxOutputLimit:
 		return Error("max_output_bytes", "max_output_bytes must be from 1 to %d", maxOutputLimit)
 	}

@@ -23,6 +23,7 @@ var LeastLimits = proto.Limits{CPUs: 0.01, MemoryBytes: 16 << 20, PIDs: 16, Disk
 const (
 	minIdle, maxIdle         = time.Second, 30 * 24 * time.Hour
 	minLifetime, maxLifetime = time.Second, 365 * 24 * time.Hour
+	maxReconnect             = time.Hour // without a client
 	maxExecTimeout           = 24 * time.Hour
 	maxOutputLimit           = 16 << 20
 	maxCommand               = 1 << 20 // bytes of command text, or of all arguments
