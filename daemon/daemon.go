@@ -87,6 +87,7 @@ type Config struct {
 	Session         session.Config // limits and times; the daemon sets the other parts
 	AcceptLoss      Losses         // damage in spite of which the daemon starts
 	PoolBytes       int64          // size of a new disk pool; 0: half of the free space
+	OwnerDisk       int64          // bytes in the pool that an owner may have; 0 is no limit
 	FileQuota       int64          // bytes of stored files per owner; 0 is no limit
 	MaxFileBytes    int64          // maximum size of one stored file; 0 is 500 MiB
 	StrictDownloads bool           // uploaded files cannot be downloaded, as in the hosted API
@@ -576,7 +577,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 				Images: d.machine.images, Builds: d.builds, Registries: d.registries,
 				Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
-				Keys: d.keys, Quotas: d.keys, Audit: d.audit, Events: d.events, Stats: d.stats, Webhooks: d.webhooks,
+				Keys: d.keys, Quotas: quotas{d.keys, d.machine.space}, Audit: d.audit, Events: d.events,
+				Stats: d.stats, Webhooks: d.webhooks,
 				Ports: dialed, Apps: apps, Version: d.cfg.Version,
 				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 			}, operations, hosted, decided),
@@ -625,6 +627,7 @@ func (d *Daemon) Run(ctx context.Context) error {
 		d.acme.Start()
 	}
 	d.machine.host.KeepWarm()
+	defer context.AfterFunc(ctx, d.sessions.Leave)()
 	return d.server.Serve(ctx, d.accept())
 }
 

@@ -14,6 +14,7 @@ import (
 	"berth/runtime/images"
 	"berth/session"
 	"berth/session/stats"
+	"berth/state/keys"
 )
 
 // A host is the machine below a session.Runtime.
@@ -35,6 +36,7 @@ type machine struct {
 	images build.Images
 	pushes registryClient
 	meter  stats.Meter
+	space  ownerSpace
 	host   host
 	close  io.Closer
 	builds build.Config // what the runtime gives to builds
@@ -48,11 +50,32 @@ type registryClient interface {
 	Push(ctx context.Context, name, ref string, progress func(proto.ImageProgress)) (proto.Image, error)
 }
 
+// An ownerSpace knows what owners have on the disk of workspaces, layers and snapshots.
+type ownerSpace interface {
+	OwnerSpace(owner string) (used, limit int64, counted bool)
+}
+
+// quotas count what API keys use. What their owners have on the disk is the machine's to say.
+type quotas struct {
+	*keys.Store
+	space ownerSpace
+}
+
+// Usage returns what a key uses.
+func (q quotas) Usage(k proto.Key) proto.KeyUsage {
+	use := q.Store.Usage(k)
+	if used, limit, counted := q.space.OwnerSpace(k.Owner); counted {
+		use.OwnerDiskBytes, use.OwnerDiskLimit = &used, limit
+	}
+	return use
+}
+
 // openMachine opens the containerd runtime of this machine. hasFiles: there are workspaces on it.
 func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error) {
 	r, err := containerd.Open(ctx, containerd.Config{
 		Dir: filepath.Join(cfg.Dir, "runtime"), BinDir: cfg.BinDir, Address: cfg.Address,
-		HasFiles: hasFiles && !cfg.AcceptLoss.Workspaces, PoolBytes: cfg.PoolBytes, Log: cfg.Log,
+		HasFiles: hasFiles && !cfg.AcceptLoss.Workspaces, PoolBytes: cfg.PoolBytes,
+		OwnerBytes: cfg.OwnerDisk, Log: cfg.Log,
 		Handshake: session.Handshake,
 		Warm: containerd.Warm{Min: cfg.WarmMin, Max: cfg.WarmMax, Image: cfg.Session.Image,
 			Class: cfg.Session.Classes.Usual(), Limits: cfg.Session.Limits},
@@ -60,7 +83,7 @@ func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error
 	if err != nil {
 		return machine{}, err
 	}
-	return machine{r, r.Images(), r.Images(), r, containerdHost{r}, r, build.Config{
+	return machine{r, r.Images(), r.Images(), r, r, containerdHost{r}, r, build.Config{
 		Images: r.Images(), Machine: stepMachine{r}, Sockets: r.BuildDir(), Program: r.Program("berth-builder"),
 		Namespace: images.Namespace, Snapshots: images.Snapshotter,
 	}}, nil

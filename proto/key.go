@@ -66,6 +66,11 @@ type KeyUsage struct {
 	CPUSecondsToday float64 `json:"cpu_seconds_today"`
 	CPUResetsAt     Time    `json:"cpu_resets_at"` // The next midnight UTC.
 	StorageBytes    int64   `json:"storage_bytes"`
+	// Bytes on disk of all containers and snapshots of the owner; what they share counts once. Left out where the disk
+	// does not count that, as before Linux 6.12.
+	OwnerDiskBytes *int64 `json:"owner_disk_bytes,omitempty"`
+	// What they may have together. Left out where there is no bound.
+	OwnerDiskLimit int64 `json:"owner_disk_limit_bytes,omitempty"`
 }
 
 // A CreateKey asks for an API key.

@@ -105,7 +105,7 @@ func (r record) latest() time.Time {
 }
 
 func (r record) spec() Spec {
-	return Spec{Image: r.Digest, Class: r.Class, Sudo: r.Sudo, Workspace: r.Workspace, Layer: r.Layer,
+	return Spec{Owner: r.Owner, Image: r.Digest, Class: r.Class, Sudo: r.Sudo, Workspace: r.Workspace, Layer: r.Layer,
 		Limits: r.Limits.Or(DefaultLimits), Network: r.connected(), Hostname: r.hostname()}
 }
 

@@ -100,8 +100,9 @@ type Runtime interface {
 // DefaultHostname is the host name of sandboxes whose session has no name.
 const DefaultHostname = "berth"
 
-// A Spec is the input of Runtime.Start. All fields but Hostname, New and HasFiles are set.
+// A Spec is the input of Runtime.Start. All fields but Owner, Hostname, New and HasFiles are set.
 type Spec struct {
+	Owner     string             // what it has on disk counts for this owner; "": for nobody
 	Image     string             // digest of an image that Images holds, "sha256:…"
 	Class     proto.RuntimeClass // isolation; the Runtime never replaces it by another
 	Sudo      bool               // its user may become its root by set-user-ID programs

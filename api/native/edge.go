@@ -21,7 +21,6 @@ import (
 	"reflect"
 	"slices"
 	"strings"
-	"time"
 
 	"berth/api"
 	"berth/api/live"
@@ -91,9 +90,8 @@ type KeyStore interface {
 
 // Quotas count what API keys use. Package keys has them.
 type Quotas interface {
-	Admit(id string) error // counts a request against the key's rate
-	CPUSeconds(id string) float64
-	CPUResetsAt() time.Time
+	Admit(id string) error            // counts a request against the key's rate
+	Usage(k proto.Key) proto.KeyUsage // all but what sessions and files count
 }
 
 // Info is what a daemon reports about itself. The edge fills zero fields with the defaults of the core.

@@ -42,10 +42,9 @@ func (e *edge) keyStatus(id string) (proto.KeyStatus, error) {
 	if err != nil {
 		return proto.KeyStatus{}, err
 	}
-	return proto.KeyStatus{Key: k, Usage: proto.KeyUsage{
-		Sessions: e.Sessions.KeySessions(id), StorageBytes: e.Files.KeyUsage(id),
-		CPUSecondsToday: e.Quotas.CPUSeconds(id), CPUResetsAt: proto.At(e.Quotas.CPUResetsAt()),
-	}}, nil
+	use := e.Quotas.Usage(k)
+	use.Sessions, use.StorageBytes = e.Sessions.KeySessions(id), e.Files.KeyUsage(id)
+	return proto.KeyStatus{Key: k, Usage: use}, nil
 }
 
 func (e *edge) changeKey(c *call, req proto.ChangeKey) (proto.Key, error) {

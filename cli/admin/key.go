@@ -239,6 +239,10 @@ func keyRows(k proto.KeyStatus) [][]string {
 			q.Sessions > 0)},
 		[]string{"CPU today", of(cpuTime(u.CPUSecondsToday), cpuTime(q.CPUSecondsPerDay), q.CPUSecondsPerDay > 0)},
 		[]string{"stored files", of(term.Size(u.StorageBytes), term.Size(q.StorageBytes), q.StorageBytes > 0)})
+	if u.OwnerDiskBytes != nil {
+		rows = append(rows, []string{"owner's disk", of(term.Size(*u.OwnerDiskBytes), term.Size(u.OwnerDiskLimit),
+			u.OwnerDiskLimit > 0)})
+	}
 	if q.RequestsPerSecond > 0 {
 		rows = append(rows, []string{"requests", quotaText(proto.Quota{RequestsPerSecond: q.RequestsPerSecond,
 			Burst: q.Burst})})

@@ -157,6 +157,8 @@ the daemon ends; the next start attaches to them again.`,
 		cfg.AcceptLoss.Accept)
 	f.Int64Var(&cfg.PoolBytes, "pool-bytes", 0, "size of the disk pool when it is created (default: half of the "+
 		"free space, at most 64 GiB)")
+	f.Int64Var(&cfg.OwnerDisk, "owner-disk-bytes", 0, "maximum bytes of the containers and snapshots of one owner; "+
+		"what they share counts once (default no limit)")
 	f.Int64Var(&cfg.FileQuota, "file-quota-bytes", 0, "maximum bytes of stored files of one owner (default no "+
 		"limit)")
 	f.Int64Var(&cfg.MaxFileBytes, "max-file-bytes", 0, "maximum bytes of one stored file (default 500 MiB)")

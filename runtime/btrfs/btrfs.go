@@ -26,6 +26,7 @@ const (
 	btrfsQuotaCtl     = 0xc0109428
 	btrfsQgroupCreate = 0x4010942a
 	btrfsQgroupLimit  = 0x8030942b
+	btrfsQgroupAssign = 0x40189429
 	btrfsTreeSearch   = 0xd0009411
 	btrfsInoLookup    = 0xd0009412
 	btrfsFSInfo       = 0x8400941f
@@ -46,6 +47,8 @@ const (
 	btrfsRootTree     = 1      // object ID of the tree of trees
 	// type of the item in it that names a subvolume's parent; removed with the subvolume, before the content
 	btrfsRootBackref = 144
+	btrfsQuotaTree   = 8   // object ID of the tree of qgroups,
+	btrfsGroupItem   = 246 // and the type of its items whose object is a member and whose offset is its group
 	btrfsChunkTree   = 3   // object ID of the tree of chunks,
 	btrfsFirstChunk  = 256 // the one object in it
 	btrfsChunkItem   = 228 // and the type of its items, whose offsets are the chunks' logical addresses

@@ -40,6 +40,10 @@ type Config struct {
 	// and at most 64 GiB. The pool is sparse: unused space takes no disk.
 	PoolBytes int64
 
+	// OwnerBytes bounds what the containers and snapshots of one owner may have in the disk pool together. 0 is no
+	// bound. Not every pool can do that; see diskpool.
+	OwnerBytes int64
+
 	// FirstID is the first host UID and GID given to sandboxes, a multiple of 65,536.
 	// 0 means 0x70000000, which distributions keep free.
 	FirstID uint32

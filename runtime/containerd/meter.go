@@ -17,6 +17,13 @@ func (r *Runtime) Measure(id, workspace string) limits.Reading {
 	return reading
 }
 
+// OwnerSpace reads what the containers and snapshots of an owner have on the disk, and its bound, both in bytes. Bytes
+// that they share count once. counted is false if the disk does not count that.
+func (r *Runtime) OwnerSpace(owner string) (used, limit int64, counted bool) {
+	space, counted := r.disk.OwnerSpace(owner)
+	return space.Used, space.Limit, counted
+}
+
 // CPUSeconds reads the CPU time of the sandbox's cgroup. See session.Runtime.
 func (r *Runtime) CPUSeconds(id string) float64 {
 	if !proto.ValidID(proto.ContainerPrefix, id) {

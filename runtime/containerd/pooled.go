@@ -91,6 +91,9 @@ func (r *Runtime) bindSandbox(ctx context.Context, s *warmpool.Sandbox, id strin
 		return silent
 	}
 	if err == nil {
+		err = r.disk.Own(spec.Owner, r.disk.LayerPath(s.Name))
+	}
+	if err == nil {
 		err = r.disk.WriteClaim(s.Name, claimOf(id, spec))
 	}
 	if err == nil {
@@ -103,7 +106,7 @@ func (r *Runtime) bindSandbox(ctx context.Context, s *warmpool.Sandbox, id strin
 // attachWorkspace attaches the workspace, which it makes if it is missing, and gives the file systems in memory their
 // sizes.
 func (r *Runtime) attachWorkspace(s *warmpool.Sandbox, spec session.Spec) error {
-	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	path, err := r.makeWorkspace(spec)
 	if err != nil {
 		return err
 	}

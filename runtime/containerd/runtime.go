@@ -163,7 +163,10 @@ func (r *Runtime) openDisk(ctx context.Context) (err error) {
 			r.disk, err = diskpool.Reopen(r.cfg.Dir, r.cfg.PoolBytes, r.log)
 		}
 	}
-	return err
+	if err != nil {
+		return err
+	}
+	return r.disk.LimitOwners(r.cfg.OwnerBytes)
 }
 
 // tryUserNamespace checks whether the fork server can make user namespaces. If it cannot, runc makes them, and a

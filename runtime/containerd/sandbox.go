@@ -124,6 +124,9 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 		r.disk.AcknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
+	if err != nil && r.cfg.OwnerBytes > 0 && strings.Contains(err.Error(), unix.EDQUOT.Error()) {
+		err = r.disk.BeyondBound(spec.Owner, func() error { return r.makeOrUndo(ctx, id, spec, class) })
+	}
 	if err == nil && poolable {
 		r.warm.Missed(r.kindOf(spec), spec.Limits)
 	}
@@ -358,7 +361,7 @@ func (r *Runtime) enterNamespace(b *launch.Sandbox) *forkserver.OwnNamespace {
 // makeDisk makes the sandbox's directories on the disk.
 func (r *Runtime) makeDisk(b *launch.Sandbox, spec session.Spec) (err error) {
 	if spec.Workspace != "" {
-		if b.Workspace, err = r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes); err != nil {
+		if b.Workspace, err = r.makeWorkspace(spec); err != nil {
 			return err
 		}
 	}
@@ -369,7 +372,19 @@ func (r *Runtime) makeDisk(b *launch.Sandbox, spec session.Spec) (err error) {
 	if b.Layer, b.New, err = r.disk.MakeLayer(b.ID, c, b.FirstID, spec.Limits.DiskBytes); err != nil {
 		return err
 	}
+	if err := r.disk.Own(spec.Owner, b.Layer); err != nil {
+		return err
+	}
 	return makeHosts(b.Layer, b.FirstID, b.Hostname)
+}
+
+// makeWorkspace makes the workspace, unless it exists, with its limit, and counts it for its owner.
+func (r *Runtime) makeWorkspace(spec session.Spec) (string, error) {
+	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	if err != nil {
+		return "", err
+	}
+	return path, r.disk.Own(spec.Owner, path)
 }
 
 // claimOf returns what the disk records about a sandbox of session id.
@@ -564,6 +579,10 @@ func (r *Runtime) fail(ctx context.Context, op, item string, err error) error {
 			"daemon's log has more", item)
 	case errors.Is(err, context.DeadlineExceeded):
 		return proto.Errorf(proto.TimedOut, op, item, "%s took too long; the daemon's log has more", op)
+	case errors.Is(err, unix.EDQUOT) && r.cfg.OwnerBytes > 0:
+		return proto.Errorf(proto.QuotaExceeded, op, item, "the containers and snapshots of this owner have the %d "+
+			"bytes on disk that it may have (serve --owner-disk-bytes); remove files, containers or snapshots",
+			r.cfg.OwnerBytes)
 	case images.DiskFull(err):
 		return proto.Errorf(proto.QuotaExceeded, op, item,
 			"the disk pool is full; delete containers, workspaces or images")

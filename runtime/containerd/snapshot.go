@@ -34,7 +34,7 @@ func (r *Runtime) TakeSnapshot(ctx context.Context, id string, spec session.Spec
 	if err != nil {
 		return err
 	}
-	err = r.disk.TakeSnapshot(snapshot, spec.Workspace, r.claims.sandbox(id), spec.Layer)
+	err = r.disk.TakeSnapshot(snapshot, spec.Owner, spec.Workspace, r.claims.sandbox(id), spec.Layer)
 	if awake := thaw(); awake != nil {
 		err = errors.Join(err, awake, r.disk.RemoveSnapshot(snapshot))
 	}
@@ -103,8 +103,8 @@ func (r *Runtime) Revert(ctx context.Context, id string, spec session.Spec, snap
 			"pool", snapshot)
 	}
 	replaced := diskpool.Exists(r.disk.WorkspacePath(spec.Workspace))
-	err = errors.Join(r.disk.CopyWorkspace(snapshot, spec.Workspace, copied), r.disk.CopyLayer(snapshot,
-		claimOf(id, spec)))
+	err = errors.Join(r.disk.CopyWorkspace(snapshot, spec.Owner, spec.Workspace, copied),
+		r.disk.CopyLayer(snapshot, spec.Owner, claimOf(id, spec)))
 	if err == nil && replaced { // a power cut must not bring back what the caller records as replaced
 		err = r.disk.Sync()
 	}
@@ -168,7 +168,7 @@ func (r *Runtime) beginWorkspace(ctx context.Context, spec session.Spec) error {
 	if !has || err != nil {
 		return err
 	}
-	path, err := r.disk.MakeWorkspace(spec.Workspace, spec.Limits.DiskBytes)
+	path, err := r.makeWorkspace(spec)
 	if err != nil {
 		return err
 	}

@@ -33,6 +33,11 @@ type Pool struct {
 	mounted bool   // we mounted it, and Close unmounts it
 	Why     string // why there are no limits
 
+	ownerBytes int64 // what each owner may have; 0: no bound
+	lifting    sync.Mutex
+	lifts      map[btrfs.Group]int // how many operations go beyond the bound of a group now; guarded by lifting
+	owners     sync.Map            // the groups of owners that this daemon has made, as keys; see owner.go
+
 	named sync.Once // guards name
 	name  string    // of the file system in sysfs
 
@@ -84,7 +89,7 @@ func (d *Pool) MakeLayer(sandbox string, c Claim, base uint32, bytes int64) (pat
 		return "", false, fmt.Errorf("removing an old layer: %w", err)
 	}
 	prepare := layer.Prepare
-	err = d.takeKept(path, c)
+	err = d.beyondBound(d.KeptPath(c.Layer), func() error { return d.takeKept(path, c) })
 	if isNew = errors.Is(err, fs.ErrNotExist); isNew {
 		prepare = layer.Make
 		if _, err = d.make(path); err == nil && c != (Claim{}) {
@@ -92,7 +97,7 @@ func (d *Pool) MakeLayer(sandbox string, c Claim, base uint32, bytes int64) (pat
 		}
 	}
 	if err == nil {
-		err = prepare(path, base)
+		err = d.beyondBound(path, func() error { return prepare(path, base) })
 	}
 	if err == nil {
 		err = d.Limit(path, bytes)
@@ -129,10 +134,13 @@ func (d *Pool) ReleaseLayer(sandbox string) error {
 		return err
 	}
 	// A layer that is full has no room for a rename either. The next sandbox gets the limit again.
-	if err := errors.Join(d.Limit(path, btrfs.NoLimit), layer.Clear(path)); err != nil {
+	if err := d.Limit(path, btrfs.NoLimit); err != nil {
+		return err
+	}
+	if err := d.beyondBound(path, func() error { return layer.Clear(path) }); err != nil {
 		return fmt.Errorf("clearing a layer: %w", err)
 	}
-	if err := renameNew(path, d.KeptPath(c.Layer)); err != nil {
+	if err := d.beyondBound(path, func() error { return renameNew(path, d.KeptPath(c.Layer)) }); err != nil {
 		return fmt.Errorf("keeping layer %s: %w", c.Layer, err)
 	}
 	return nil

@@ -59,8 +59,8 @@ func (d *Pool) Sync() error {
 }
 
 // TakeSnapshot makes the snapshot id of a workspace, and of the layer of a sandbox, or of a kept layer if there is no
-// such sandbox. No process writes to them meanwhile.
-func (d *Pool) TakeSnapshot(id, workspace, sandbox, kept string) error {
+// such sandbox. It counts for the owner. No process writes to them meanwhile.
+func (d *Pool) TakeSnapshot(id, owner, workspace, sandbox, kept string) error {
 	source := d.WorkspacePath(workspace)
 	if d.Kind == Plain || !btrfs.IsSubvolume(source) {
 		return ErrNoSnapshots
@@ -72,15 +72,27 @@ func (d *Pool) TakeSnapshot(id, workspace, sandbox, kept string) error {
 	// The copy of the workspace comes last. The kernel commits it, and with it all before.
 	var err error
 	if written := d.writtenLayer(sandbox, kept); written != "" {
-		err = btrfs.Snapshot(written, filepath.Join(dir, snapshotLayer), true)
+		err = d.copyTree(written, filepath.Join(dir, snapshotLayer), owner, true)
 	}
 	if err == nil {
-		err = btrfs.Snapshot(source, filepath.Join(dir, snapshotWorkspace), true)
+		err = d.copyTree(source, filepath.Join(dir, snapshotWorkspace), owner, true)
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("making a snapshot: %w", err), d.removeSnapshot(dir))
 	}
 	return nil
+}
+
+// copyTree makes the subvolume path, a copy of source that counts for the owner.
+func (d *Pool) copyTree(source, path, owner string, readOnly bool) error {
+	if err := btrfs.Snapshot(source, path, readOnly); err != nil {
+		return err
+	}
+	err := d.Own(owner, path)
+	if errors.Is(err, unix.EDQUOT) { // a copy has nothing of its own yet
+		err = d.BeyondBound(owner, func() error { return d.Own(owner, path) })
+	}
+	return err
 }
 
 // writtenLayer returns the path of a session's layer: that of its sandbox, else the kept one. It returns "" if nothing
@@ -134,9 +146,9 @@ func (d *Pool) removeSnapshot(path string) error {
 	return os.Remove(path)
 }
 
-// CopyWorkspace gives a workspace the files of the snapshot, in place of those that it has. No sandbox uses it. A
-// second call with the same name of the copy changes nothing.
-func (d *Pool) CopyWorkspace(snapshot, workspace, copied string) error {
+// CopyWorkspace gives an owner's workspace the files of the snapshot, in place of those that it has. No sandbox uses
+// it. A second call with the same name of the copy changes nothing.
+func (d *Pool) CopyWorkspace(snapshot, owner, workspace, copied string) error {
 	path, tmp := d.WorkspacePath(workspace), d.unfinished(workspace)
 	is := make([]byte, len(copied))
 	if n, err := unix.Lgetxattr(path, copyAttribute, is); err == nil && string(is[:n]) == copied {
@@ -145,15 +157,17 @@ func (d *Pool) CopyWorkspace(snapshot, workspace, copied string) error {
 	if err := d.remove(tmp); err != nil {
 		return err
 	}
-	err := btrfs.Snapshot(d.SnapshotWorkspace(snapshot), tmp, false)
+	err := d.copyTree(d.SnapshotWorkspace(snapshot), tmp, owner, false)
 	if err == nil {
-		err = unix.Lsetxattr(tmp, copyAttribute, []byte(copied), 0)
+		err = d.beyondBound(tmp, func() error { return unix.Lsetxattr(tmp, copyAttribute, []byte(copied), 0) })
 	}
 	if err == nil {
-		err = unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+		err = d.beyondBound(tmp, func() error {
+			return unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
+		})
 	}
 	if errors.Is(err, fs.ErrNotExist) && !Exists(path) {
-		err = renameNew(tmp, path)
+		err = d.beyondBound(tmp, func() error { return renameNew(tmp, path) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("copying the workspace of snapshot %s: %w", snapshot, err), d.remove(tmp))
@@ -161,9 +175,9 @@ func (d *Pool) CopyWorkspace(snapshot, workspace, copied string) error {
 	return d.remove(tmp) // what the workspace had
 }
 
-// CopyLayer makes the layer of the claim, as one that no sandbox uses, of the layer in a snapshot. If the snapshot has
-// none it makes none: the session's next sandbox begins with a new one. A layer that is there stays.
-func (d *Pool) CopyLayer(snapshot string, c Claim) error {
+// CopyLayer makes the layer of the claim, as one of the owner that no sandbox uses, of the layer in a snapshot. If the
+// snapshot has none it makes none: the session's next sandbox begins with a new one. A layer that is there stays.
+func (d *Pool) CopyLayer(snapshot, owner string, c Claim) error {
 	source, err := d.SnapshotLayer(snapshot)
 	if errors.Is(err, fs.ErrNotExist) || Exists(d.KeptPath(c.Layer)) {
 		return nil
@@ -172,15 +186,20 @@ func (d *Pool) CopyLayer(snapshot string, c Claim) error {
 	if err = errors.Join(err, d.remove(tmp)); err != nil {
 		return err
 	}
-	err = btrfs.Snapshot(source, tmp, false)
+	err = d.copyTree(source, tmp, owner, false)
 	if err == nil {
-		err = errors.Join(os.Remove(filepath.Join(tmp, claimLink)), layer.Clear(tmp))
+		err = d.beyondBound(tmp, func() error {
+			if err := os.Remove(filepath.Join(tmp, claimLink)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+			return layer.Clear(tmp)
+		})
 	}
 	if err == nil {
-		err = writeClaim(tmp, c)
+		err = d.beyondBound(tmp, func() error { return writeClaim(tmp, c) })
 	}
 	if err == nil {
-		err = renameNew(tmp, d.KeptPath(c.Layer))
+		err = d.beyondBound(tmp, func() error { return renameNew(tmp, d.KeptPath(c.Layer)) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("copying the layer of snapshot %s: %w", snapshot, err), d.remove(tmp))

@@ -60,7 +60,7 @@ func TestSnapshot(t *testing.T) {
 	write(t, workspace, "a", "old")
 	write(t, upper, "tmp/b", "old")
 	id := randomID(proto.SnapshotPrefix)
-	if err := d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer); err != nil {
+	if err := d.TakeSnapshot(id, "", c.Workspace, c.Session, c.Layer); err != nil {
 		t.Fatal(err)
 	}
 	write(t, workspace, "a", "new")
@@ -71,7 +71,7 @@ func TestSnapshot(t *testing.T) {
 
 	fork := Claim{randomID(proto.ContainerPrefix), randomID(proto.WorkspacePrefix), randomID(proto.LayerPrefix)}
 	for range 2 { // as after a crash
-		if err := errors.Join(d.CopyWorkspace(id, fork.Workspace, "first"), d.CopyLayer(id, fork)); err != nil {
+		if err := errors.Join(d.CopyWorkspace(id, "", fork.Workspace, "first"), d.CopyLayer(id, "", fork)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -88,16 +88,16 @@ func TestSnapshot(t *testing.T) {
 	if err := d.ReleaseLayer(c.Session); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.CopyWorkspace(id, c.Workspace, "undo"); err != nil {
+	if err := d.CopyWorkspace(id, "", c.Workspace, "undo"); err != nil {
 		t.Fatal(err)
 	}
 	has(t, workspace, "a", "old")
 	write(t, workspace, "a", "newest")
-	if err := d.CopyWorkspace(id, c.Workspace, "undo"); err != nil {
+	if err := d.CopyWorkspace(id, "", c.Workspace, "undo"); err != nil {
 		t.Fatal(err)
 	}
 	has(t, workspace, "a", "newest") // it was done already
-	if err := d.CopyWorkspace(id, c.Workspace, "again"); err != nil {
+	if err := d.CopyWorkspace(id, "", c.Workspace, "again"); err != nil {
 		t.Fatal(err)
 	}
 	has(t, workspace, "a", "old")
@@ -117,7 +117,7 @@ func TestSnapshotOfKeptAndUntouched(t *testing.T) {
 	take := func(want bool) {
 		t.Helper()
 		id := randomID(proto.SnapshotPrefix)
-		if err := d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer); err != nil {
+		if err := d.TakeSnapshot(id, "", c.Workspace, c.Session, c.Layer); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := d.SnapshotLayer(id); (err == nil) != want {
@@ -155,7 +155,7 @@ func TestUnfinishedCopies(t *testing.T) {
 // TestPlainPoolHasNoSnapshots checks the error where there is no btrfs.
 func TestPlainPoolHasNoSnapshots(t *testing.T) {
 	d := &Pool{root: t.TempDir(), Kind: Plain}
-	if err := d.TakeSnapshot("snapshot", "workspace", "", ""); !errors.Is(err, ErrNoSnapshots) {
+	if err := d.TakeSnapshot("snapshot", "", "workspace", "", ""); !errors.Is(err, ErrNoSnapshots) {
 		t.Errorf("a snapshot of plain directories: %v", err)
 	}
 }
@@ -173,8 +173,8 @@ func TestSimpleQuota(t *testing.T) {
 	c, workspace, _ := newSession(t, d)
 	write(t, workspace, "half", strings.Repeat("x", 48<<20))
 	id, fork := randomID(proto.SnapshotPrefix), randomID(proto.WorkspacePrefix)
-	if err := errors.Join(d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer),
-		d.CopyWorkspace(id, fork, "fork"), d.Limit(d.WorkspacePath(fork), 64<<20)); err != nil {
+	if err := errors.Join(d.TakeSnapshot(id, "", c.Workspace, c.Session, c.Layer),
+		d.CopyWorkspace(id, "", fork, "fork"), d.Limit(d.WorkspacePath(fork), 64<<20)); err != nil {
 		t.Fatal(err)
 	}
 	write(t, d.WorkspacePath(fork), "more", strings.Repeat("y", 48<<20))
@@ -209,7 +209,7 @@ func TestSnapshotSize(t *testing.T) {
 	ids := []string{randomID(proto.SnapshotPrefix), randomID(proto.SnapshotPrefix)}
 	for _, id := range ids {
 		write(t, workspace, "own", strings.Repeat(id[len(id)-1:], own)) // in place of the one before
-		if err := d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer); err != nil {
+		if err := d.TakeSnapshot(id, "", c.Workspace, c.Session, c.Layer); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -63,7 +63,7 @@ func TestSnapshotsLeaveNoQgroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := randomID(proto.SnapshotPrefix)
-	if err := errors.Join(d.TakeSnapshot(id, c.Workspace, c.Session, c.Layer), d.RemoveWorkspace(c.Workspace),
+	if err := errors.Join(d.TakeSnapshot(id, "", c.Workspace, c.Session, c.Layer), d.RemoveWorkspace(c.Workspace),
 		d.ReleaseLayer(c.Session)); err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,7 @@ type Gauge struct {
 	closed      bool
 	oom, forks  *tally
 	work, layer *quotaGauge
+	owner       *quotaGauge
 }
 
 // A quotaGauge holds the files of a qgroup open.
@@ -113,6 +114,7 @@ func OpenGauge(d *diskpool.Pool, sandbox, workspace string) *Gauge {
 		forks:     openTally(sandbox, "max", "pids/%s/pids.events", "%s/pids.events"),
 		work:      quotaOf(d, d.WorkspacePath(workspace)),
 		layer:     quotaOf(d, d.LayerPath(sandbox)),
+		owner:     ownerQuota(d, d.WorkspacePath(workspace)),
 	}
 }
 
@@ -143,14 +145,27 @@ func quotaOf(d *diskpool.Pool, path string) *quotaGauge {
 	if err != nil {
 		return &quotaGauge{}
 	}
-	dir := fmt.Sprintf("/sys/fs/btrfs/%s/qgroups/0_%d/", d.Fsid(), id)
+	return openQuota(fmt.Sprintf("/sys/fs/btrfs/%s/qgroups/0_%d/", d.Fsid(), id))
+}
+
+// ownerQuota opens the files of the qgroup of the owner of the subvolume path.
+func ownerQuota(d *diskpool.Pool, path string) *quotaGauge {
+	dir := d.OwnerGroup(path)
+	if dir == "" {
+		return &quotaGauge{none: true}
+	}
+	return openQuota(dir + "/")
+}
+
+// openQuota opens the files of the qgroup with that directory.
+func openQuota(dir string) *quotaGauge {
 	return &quotaGauge{dir: dir, limit: openPage(dir + "max_referenced"), used: openPage(dir + "referenced"),
 		reserved: openPage(dir + "rsv_data")}
 }
 
 // whole reports whether all files are open.
 func (g *Gauge) whole() bool {
-	return g.oom != nil && g.forks != nil && g.work.whole() && g.layer.whole()
+	return g.oom != nil && g.forks != nil && g.work.whole() && g.layer.whole() && g.owner.whole()
 }
 
 // read returns everything except the space of the pool. It reports false if a file that was opened cannot be read any
@@ -165,6 +180,7 @@ func (g *Gauge) read() (reading limits.Reading, ok bool) {
 	ok = g.oom.readInto(&reading.OOMKills)
 	ok = g.forks.readInto(&reading.PIDRefusals) && ok
 	ok = g.work.read(&reading.Workspace) && ok
+	ok = g.owner.read(&reading.Owner) && ok
 	return reading, g.layer.read(&reading.Layer) && ok
 }
 
@@ -176,6 +192,7 @@ func (g *Gauge) close() {
 	g.forks.close()
 	g.work.close()
 	g.layer.close()
+	g.owner.close()
 }
 
 // readInto reads the number into n.

@@ -141,6 +141,9 @@ func (o *Observation) full(onlyNew bool) string {
 		return "/tmp is full, " + memory
 	case x.Full&wire.ShortShm != 0 && newly(x.FullBefore&wire.ShortShm != 0):
 		return "/dev/shm is full, " + memory
+	case after.Owner.Full() && newly(before.Owner.Full()):
+		return fmt.Sprintf("the containers and snapshots of this owner have %d of the %d bytes on disk that it may "+
+			"have; remove files, containers or snapshots", after.Owner.Used, after.Owner.Limit)
 	case after.Pool.Full() && newly(before.Pool.Full()):
 		return "the disk pool that all containers share is full; ask the operator to make room, or remove " +
 			"containers and workspaces"

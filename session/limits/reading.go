@@ -11,6 +11,7 @@ type Reading struct {
 	PIDRefusals int64 // processes and threads that the kernel refused since then; -1 unknown
 	Workspace   Space
 	Layer       Space // the writable layer: everything that is neither in the workspace nor in memory
+	Owner       Space // of all containers and snapshots of the owner; zero if nothing bounds it
 	Pool        Space // shared by workspaces and layers
 }
 

@@ -59,6 +59,11 @@ func (s *Store) CPUSeconds(id string) float64 {
 	return 0
 }
 
+// Usage returns what the store knows of the use of a key.
+func (s *Store) Usage(k proto.Key) proto.KeyUsage {
+	return proto.KeyUsage{CPUSecondsToday: s.CPUSeconds(k.ID), CPUResetsAt: proto.At(s.CPUResetsAt())}
+}
+
 // CPUResetsAt returns when CPU budgets are full again.
 func (s *Store) CPUResetsAt() time.Time { return nextDay(s.cfg.Now()) }
 
