@@ -223,6 +223,44 @@ func TestCommandsWithoutKeyOutliveTheDaemon(t *testing.T) {
 	call[any](t, s, 200, "DELETE", "/v1/containers/outlives-the-daemon", "")
 }
 
+// TestCodeBeginsAnew checks that code in a container of its own, which is gone with its daemon, begins anew with the next
+// one, and that code in a container of the user's fails, since it may have done something there.
+func TestCodeBeginsAnew(t *testing.T) {
+	s := pinned(t)
+	c := create(t, s)
+	const code = `import os, time
+open("/workspace/begun", "w").close()
+while not os.path.exists("/workspace/go"):
+    time.sleep(0.02)
+print("done")`
+	fresh, named := cli(t, s, "code", "-c", code), cli(t, s, "code", "-c", code, c.ID)
+	in := "" // the container of the fresh code
+	runs := func() bool {
+		for _, con := range call[struct{ Data []proto.Container }](t, s, 200, "GET", "/v1/containers", "").Data {
+			// one that is being deleted answers something else
+			_, answer, _ := s.Do("POST", "/v1/containers/"+con.ID+"/exec",
+				strings.NewReader(`{"command":"test -e /workspace/begun && echo here"}`))
+			if con.ID != c.ID && bytes.Contains(answer, []byte(`"stdout":"here`)) {
+				in = con.ID
+				return true
+			}
+		}
+		return false
+	}
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {
+		eventually(t, "the code runs", runs)
+		s.restart(t, sig)
+	}
+	eventually(t, "the code runs again", runs)
+	bash(t, s, in, "touch /workspace/go")
+	if err := fresh.Wait(); err != nil || fresh.text() != "done\n" {
+		t.Errorf("%v, %q", err, fresh.text())
+	}
+	if err := named.Wait(); err == nil {
+		t.Errorf("the code in a container that stays ended well: %q", named.text())
+	}
+}
+
 // TestWatchersOutliveTheDaemon checks that commands that follow what happens go on with the next daemon: `events`
 // without a gap, and `watch` with an overflow for what it may have missed.
 func TestWatchersOutliveTheDaemon(t *testing.T) {

@@ -54,7 +54,8 @@ func TestClientsBeginAnew(t *testing.T) {
 	defer registry.Close()
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "Dockerfile"),
-		[]byte("FROM base\nRUN echo it-runs; sleep 3; echo built >/tmp/built\n"), 0o600); err != nil {
+		[]byte("FROM base\nRUN --mount=type=cache,target=/c if mkdir /c/begun; then echo it-runs; sleep 1000; fi; "+
+			"echo built >/tmp/built\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
