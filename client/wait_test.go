@@ -25,7 +25,7 @@ func patient(t *testing.T, url string) (*Client, chan struct{}) {
 }
 
 // TestRequestsAreRepeated checks that a request whose connection breaks after its work was done is sent again with the
-// same idempotency key, and that one without a key that could do its work twice is not.
+// same idempotency key, and that one that could do its work twice is not.
 func TestRequestsAreRepeated(t *testing.T) {
 	var mu sync.Mutex
 	keys := map[string][]string{}
@@ -62,17 +62,22 @@ func TestRequestsAreRepeated(t *testing.T) {
 		"PATCH /v1/containers/x":      func() error { _, err := c.Change(ctx, "x", proto.ChangeContainer{}); return err },
 		"POST /v1/containers/x/pause": func() error { _, err := c.Pause(ctx, "x"); return err },
 		"POST /v1/containers/x/exec":  func() error { _, err := c.Launch(ctx, "x", proto.Cmd{Command: "y"}); return err },
+		"POST /v1/containers/y/exec":  func() error { _, err := c.Run(ctx, "y", proto.Cmd{}); return err },
+		"POST /v1/run_code":           func() error { _, err := c.RunCode(ctx, proto.Program{}); return err },
 	} {
 		if err := do(); err != nil || len(keys[at]) != 2 || keys[at][0] != keys[at][1] {
 			t.Errorf("%s: %v, keys %q", at, err, keys[at])
 		}
 	}
-	if keys["POST /v1/containers"][0] == "" || keys["POST /v1/containers/x/exec"][0] == "" {
+	if keys["POST /v1/containers"][0] == "" || keys["POST /v1/containers/x/exec"][0] == "" ||
+		keys["POST /v1/containers/y/exec"][0] == "" {
 		t.Errorf("no keys: %q", keys)
 	}
 	for at, do := range map[string]func() error{
-		"POST /v1/run_code":           func() error { _, err := c.RunCode(ctx, proto.Program{}); return err },
-		"POST /v1/containers/y/exec":  func() error { _, err := c.Run(ctx, "y", proto.Cmd{}); return err },
+		"POST /v1/containers/y/contexts/c/run": func() error {
+			_, err := c.RunCell(ctx, "y", "c", proto.Cell{}, func(proto.Progress) error { return nil })
+			return err
+		},
 		"POST /v1/containers/y/reset": func() error { _, err := c.Reset(ctx, "y"); return err },
 	} {
 		if err := do(); proto.CodeOf(err) != proto.Unavailable || len(keys[at]) != 1 {
