@@ -78,7 +78,11 @@ func (d *Pool) Own(owner, path string) error {
 		}
 		d.owners.Store(g, true)
 	}
-	if err := g.Add(path); err != nil {
+	err := g.Add(path)
+	if errors.Is(err, unix.EDQUOT) { // the owner is at its bound; a new directory has next to nothing
+		err = d.lifted(g, func() error { return g.Add(path) })
+	}
+	if err != nil {
 		return fmt.Errorf("counting disk space for its owner: %w", err)
 	}
 	return nil

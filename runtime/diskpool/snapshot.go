@@ -88,11 +88,7 @@ func (d *Pool) copyTree(source, path, owner string, readOnly bool) error {
 	if err := btrfs.Snapshot(source, path, readOnly); err != nil {
 		return err
 	}
-	err := d.Own(owner, path)
-	if errors.Is(err, unix.EDQUOT) { // a copy has nothing of its own yet
-		err = d.BeyondBound(owner, func() error { return d.Own(owner, path) })
-	}
-	return err
+	return d.Own(owner, path)
 }
 
 // writtenLayer returns the path of a session's layer: that of its sandbox, else the kept one. It returns "" if nothing
