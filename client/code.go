@@ -10,8 +10,8 @@ import (
 	"berth/proto/sse"
 )
 
-// RunCode runs code and waits for its outcome. Code that reaches nothing but a container of its own leaves no trace when
-// the daemon ends, so with Config.Wait it begins anew with the next daemon.
+// RunCode runs code and waits for its outcome. Code that reaches nothing but a container of its own leaves no trace
+// when the daemon ends, so with Config.Wait it begins anew with the next daemon.
 func (c *Client) RunCode(ctx context.Context, req proto.Program) (proto.Outcome, error) {
 	traceless := req.Container == "" && (req.Network.IsZero() || req.Network.Mode == proto.NetworkNone)
 	return submit[proto.Outcome](ctx, c, at("run_code"), req, traceless)
