@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"net/http"
 	"strings"
+	"time"
 
 	"berth/proto"
 
@@ -14,8 +15,8 @@ import (
 // A Caller is who sent a request.
 type Caller = proto.Caller
 
-// An Authenticator knows the API keys. It compares keys in constant time. It fails with Unauthenticated for a wrong
-// key, and with TooMany for a key that is over its rate.
+// An Authenticator knows the API keys, and the access tokens if there are any. It compares keys in constant time. It
+// fails with Unauthenticated for a wrong key, and with TooMany for a key that is over its rate.
 type Authenticator interface {
 	Authenticate(ctx context.Context, key string) (Caller, error)
 	Life(keyID string) context.Context // ends when the key is no longer valid
@@ -43,22 +44,34 @@ func (s *Server) authenticate(r *http.Request, e *Edge) (c Caller, err error) {
 // errKeyEnded ends requests whose key is revoked or expires while they run.
 var errKeyEnded = proto.Errorf(proto.Unauthenticated, "", "", "The API key was revoked or has expired.")
 
+// errTokenEnded ends requests whose access token expires while they run.
+var errTokenEnded = proto.Errorf(proto.Unauthenticated, "", "", "The access token has expired.")
+
 // bindCaller attaches the caller to a request and ends the request together with the caller's key. Then streams end,
 // and further reads and writes of the handler fail.
 func (s *Server) bindCaller(x *exchange, c Caller) {
 	ctx, cancel := context.WithCancelCause(proto.WithCaller(x.r.Context(), c))
 	stop := context.AfterFunc(s.cfg.Auth.Life(c.KeyID), func() { cancel(errKeyEnded) })
+	expiry := func() bool { return true }
+	if !c.Ends.IsZero() {
+		expiry = time.AfterFunc(time.Until(c.Ends), func() { cancel(errTokenEnded) }).Stop
+	}
 	x.owner, x.r = c.Owner, x.r.WithContext(ctx)
 	x.releaseCaller = func() {
 		stop()
+		expiry()
 		cancel(nil)
 	}
 }
 
-// keyEnded returns errKeyEnded if the key of the request of ctx is no longer valid.
+// keyEnded returns errKeyEnded if the key of the request of ctx is no longer valid, and errTokenEnded if its token is
+// not.
 func keyEnded(ctx context.Context) error {
-	if ctx.Err() != nil && context.Cause(ctx) == error(errKeyEnded) {
-		return errKeyEnded
+	if ctx.Err() == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause == error(errKeyEnded) || cause == error(errTokenEnded) {
+		return cause
 	}
 	return nil
 }

@@ -98,6 +98,11 @@ func (s *Server) fail(x *exchange, err error) {
 		h.Del(name) // set by the handler for the answer that failed
 	}
 	f.setRetryHeaders(h)
+	if s.cfg.Challenge != nil {
+		if challenge := s.cfg.Challenge(x.r.URL.Path, f.Err); challenge != "" {
+			h.Set("WWW-Authenticate", challenge)
+		}
+	}
 	if name := edge.Dialect.Retry; name != "" {
 		h.Set(name, strconv.FormatBool(f.passes()))
 	}

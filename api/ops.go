@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -50,13 +51,15 @@ type OpsConfig struct {
 	Ready       func(context.Context) error
 	Open        bool // /metrics needs no key
 	OpenLocally bool // only programs of this machine can connect, and /metrics needs no key from them
+
+	Documents map[string]any // JSON that anybody may read, by path
 }
 
 // Ops is the edge for operators. GET /healthz answers 200, or the error of Ready. GET /metrics answers the metrics.
 // They reveal nothing about any owner.
 func Ops(cfg OpsConfig) Edge {
 	metrics := promhttp.HandlerFor(cfg.Metrics, promhttp.HandlerOpts{})
-	return Edge{
+	e := Edge{
 		Name:    "operations",
 		Dialect: Plain,
 		Routes: []Route{
@@ -79,6 +82,13 @@ func Ops(cfg OpsConfig) Edge {
 					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "text/plain"}}}}},
 		},
 	}
+	for _, path := range slices.Sorted(maps.Keys(cfg.Documents)) {
+		e.Routes = append(e.Routes, Route{Method: "GET", Pattern: path, Where: None, Public: true,
+			Handle: func(w http.ResponseWriter, _ *http.Request, _ Caller) error {
+				return JSON(w, http.StatusOK, cfg.Documents[path])
+			}})
+	}
+	return e
 }
 
 // keyless reports whether /metrics needs no key. On loopback, a proxy may pass on requests of others, and a web page

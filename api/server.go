@@ -43,7 +43,9 @@ type Config struct {
 	Hide func(container, text string) string
 	// returns the ID of an owner's container with that name, or "". Paths may have a name in place of an ID. nil: they
 	// have IDs only
-	ContainerID  func(owner, name string) string
+	ContainerID func(owner, name string) string
+	// returns the WWW-Authenticate header of an error to a request for a path, or "" for the usual one; nil: the usual
+	Challenge    func(path string, err *proto.Error) string
 	Metrics      prometheus.Registerer // nil: none
 	Log          *slog.Logger          // nil: no log
 	MaxBodyBytes int64                 // for routes without a limit; 0 is 1 MiB

@@ -153,8 +153,8 @@ func (s *Socket) keepAlive() {
 			s.sendClose(websocket.CloseGoingAway, "the daemon is shutting down")
 			return
 		case <-s.ctx.Done():
-			if keyEnded(s.ctx) != nil {
-				s.sendClose(websocket.ClosePolicyViolation, errKeyEnded.Message)
+			if ended := keyEnded(s.ctx); ended != nil {
+				s.sendClose(websocket.ClosePolicyViolation, proto.AsError(ended).Message)
 			}
 			return
 		}

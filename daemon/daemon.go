@@ -55,6 +55,7 @@ import (
 	"berth/state/audit"
 	"berth/state/keys"
 	"berth/state/ledger"
+	"berth/state/tokens"
 	"berth/state/vault"
 	"berth/tools/bridge"
 	"berth/tools/skills"
@@ -74,6 +75,8 @@ type Config struct {
 
 	ACME       acme.Config // authority, mail address and challenge; without an authority: no ACME
 	ACMEConfig string      // file of settings for ACME; "": none
+
+	OAuth tokens.Config // whose access tokens are taken; without an issuer: none
 
 	// Domain is the name below which each port of a container has a host name, see address.Parse; "" is localhost where
 	// the daemon listens on loopback without TLS, and none elsewhere
@@ -144,8 +147,9 @@ type Daemon struct {
 	cfg        Config
 	closers    []io.Closer // in closing order
 	listener   net.Listener
-	certs      *certs.Source // nil: no TLS
-	acme       *acme.Manager // nil: no certificate by ACME
+	certs      *certs.Source  // nil: no TLS
+	acme       *acme.Manager  // nil: no certificate by ACME
+	tokens     *tokens.Source // nil: no access tokens
 	server     *api.Server
 	keys       *keys.Store
 	sessions   *session.Sessions
@@ -218,6 +222,9 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	if err := d.openUpstreams(); err != nil {
+		return err
+	}
+	if err := d.openTokens(); err != nil {
 		return err
 	}
 	if err := d.listen(); err != nil {
@@ -549,7 +556,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	})
 	d.keep(clients)
 	operations := api.Ops(api.OpsConfig{Metrics: d.metrics.registry, Ready: d.ready, Open: d.cfg.OpenMetrics,
-		OpenLocally: isLoopback(d.listener)})
+		OpenLocally: isLoopback(d.listener), Documents: d.documents()})
 	asked := messages.New(messages.Config{Turns: d.gateway, Upstreams: d.models, Files: store, Check: d.hosts})
 	hosted := anthropic.New(anthropic.Config{Files: store, MaxFileBytes: store.MaxFileBytes(), Skills: d.skills,
 		SkillChanges: d.skills, MaxSkillBytes: d.skills.MaxBytes(), StrictDownloads: d.cfg.StrictDownloads,
@@ -567,7 +574,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	d.keep(chat)
 	decided := approvals.New(approvals.Config{Desk: d.desk, Bridge: d.bridge, Tools: d.tools})
 	d.server, err = api.New(api.Config{
-		Auth: d.keys, Audit: d.audit, Hide: d.sessions.Hide, Metrics: d.metrics.registry, Log: d.cfg.Log,
+		Auth: d.authenticator(), Challenge: d.challenge(), Audit: d.audit, Hide: d.sessions.Hide,
+		Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
 		Raws:        []api.Raw{foreign.Match, apps.Match},
@@ -587,8 +595,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	return err
 }
 
-// knowsKey reports whether a text is an API key, in any spelling, or looks like one.
-func (d *Daemon) knowsKey(text string) bool { return d.keys.Knows(access.Key(text)) }
+// knowsKey reports whether a text is an API key, in any spelling, or an access token, or looks like one.
+func (d *Daemon) knowsKey(text string) bool { return d.knowsSecret(access.Key(text)) }
 
 // info returns the daemon's description of itself. The native edge adds the defaults of the core.
 func (d *Daemon) info(store *files.Store) native.Info {

@@ -33,7 +33,7 @@ func (d *Daemon) readKeys() (providers map[string]string, err error) {
 func (d *Daemon) openUpstreams() (err error) {
 	list := slices.Clone(d.cfg.Upstreams)
 	for i := range list {
-		list[i].Own = func(key string) bool { return d.keys.Knows(key) } // d.keys is opened later
+		list[i].Own = func(key string) bool { return d.knowsSecret(key) } // d.keys is opened later
 		list[i].Proxy = http.ProxyFromEnvironment
 		list[i].Timeout, list[i].IdleTimeout = d.cfg.UpstreamTimeout, d.cfg.UpstreamIdle
 	}

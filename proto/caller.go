@@ -1,12 +1,18 @@
 package proto
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
-// A Caller is who asks for something. An edge learns it from the API key; below the edge it travels with the context.
+// A Caller is who asks for something. An edge learns it from the API key or the access token; below the edge it travels
+// with the context.
 type Caller struct {
 	Owner string // the workspace of keys that everything it makes belongs to
 	KeyID string // names its key without giving it away
 	Admin bool   // may make and revoke keys, and see what concerns the whole daemon
+
+	Ends time.Time // when an access token expires; zero: the caller has an API key
 }
 
 type callerKey struct{}

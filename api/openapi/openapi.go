@@ -142,8 +142,9 @@ func Document(cfg Config, entries []Entry) []byte {
 		"paths":    paths,
 		"components": Schema{"schemas": b.schemas, "securitySchemes": Schema{
 			// Either is enough: SDKs of hosted APIs send the first, most other tools know the second.
-			"key":    Schema{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
-			"bearer": Schema{"type": "http", "scheme": "bearer"},
+			"key": Schema{"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+			"bearer": Schema{"type": "http", "scheme": "bearer", "description": "An API key, or an access token if " +
+				"the daemon runs with `--oauth-issuer`."},
 		}},
 	}, "", " ")
 	if err != nil {

@@ -58,6 +58,9 @@ the daemon ends; the next start attaches to them again.`,
 				allowed := &cfg.Session.Classes.Allowed
 				*allowed = append(*allowed, proto.RuntimeClass(strings.TrimSpace(c)))
 			}
+			if err := checkOAuth(&cfg); err != nil {
+				return err
+			}
 			if err := bounds(cmd.Flags(), cfg); err != nil {
 				return err
 			}
@@ -75,6 +78,7 @@ the daemon ends; the next start attaches to them again.`,
 	f.BoolVar(&cfg.TLSSelfSigned, "tls-self-signed", false, "serve HTTPS with a certificate that the daemon "+
 		"makes; clients trust DIR/tls/ca.pem")
 	acmeFlags(cmd, &cfg)
+	oauthFlags(cmd, &cfg)
 	f.StringVar(&cfg.Domain, "domain", "", "NAME[:PORT] below which each port of a container has a host name of its "+
 		"own; all names below it must lead here; https://NAME behind a proxy that has TLS (default: localhost if "+
 		"--listen is on loopback without TLS, else none)")

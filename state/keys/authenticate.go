@@ -43,6 +43,30 @@ func (s *Store) Authenticate(_ context.Context, secret string) (proto.Caller, er
 	return rec.caller(), nil
 }
 
+// Named returns the caller of the usable key with this name: the oldest one, if several have it. It fails with NotFound
+// if there is none, and with TooMany if the key is over its rate.
+func (s *Store) Named(name string) (proto.Caller, error) {
+	now := s.cfg.Now()
+	s.mu.RLock()
+	var found *entry
+	for _, e := range s.byName[name] {
+		if e.rec.holds(now) && (found == nil || e.rec.Created.Before(found.rec.Created)) {
+			found = e
+		}
+	}
+	if found == nil {
+		s.mu.RUnlock()
+		return proto.Caller{}, proto.Errorf(proto.NotFound, "", "", "There is no API key of this name.")
+	}
+	caller := found.rec.caller()
+	s.mu.RUnlock()
+	if err := found.admit(now); err != nil {
+		return proto.Caller{}, err
+	}
+	found.used.Store(now.UnixNano())
+	return caller, nil
+}
+
 // Knows reports whether a text is the secret of a key, or looks like one made here. Such a text must not leave the
 // daemon.
 func (s *Store) Knows(secret string) bool {

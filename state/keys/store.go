@@ -37,7 +37,8 @@ type Store struct {
 
 	mu     sync.RWMutex // guards what follows, and entry.rec
 	byID   map[string]*entry
-	byHash map[hash]*entry // keys that are not revoked
+	byHash map[hash]*entry     // keys that are not revoked
+	byName map[string][]*entry // likewise
 
 	spending sync.Mutex // guards spent
 	spent    map[string]*spent
@@ -51,7 +52,8 @@ func Open(cfg Config) (*Store, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	s := &Store{cfg: cfg, byID: map[string]*entry{}, byHash: map[hash]*entry{}, spent: map[string]*spent{}}
+	s := &Store{cfg: cfg, byID: map[string]*entry{}, byHash: map[hash]*entry{}, byName: map[string][]*entry{},
+		spent: map[string]*spent{}}
 	if err := s.load(); err != nil {
 		return nil, fmt.Errorf("reading the API keys: %w", err)
 	}
@@ -76,6 +78,16 @@ func (s *Store) place(e *entry) {
 	s.byID[e.rec.ID] = e
 	if e.rec.Revoked.IsZero() {
 		s.byHash[e.rec.hash()] = e
+		s.byName[e.rec.Name] = append(s.byName[e.rec.Name], e)
+	}
+}
+
+// unname takes an entry from the names. The caller holds mu.
+func (s *Store) unname(e *entry) {
+	name := e.rec.Name
+	s.byName[name] = slices.DeleteFunc(s.byName[name], func(other *entry) bool { return other == e })
+	if len(s.byName[name]) == 0 {
+		delete(s.byName, name)
 	}
 }
 
@@ -132,7 +144,11 @@ func (s *Store) write(e *entry, fn func(*record)) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.unname(e)
 	e.rec = next
+	if next.Revoked.IsZero() {
+		s.byName[next.Name] = append(s.byName[next.Name], e)
+	}
 	if !next.Revoked.IsZero() && s.byHash[next.hash()] == e {
 		delete(s.byHash, next.hash())
 		e.stop()

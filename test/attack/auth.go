@@ -2,7 +2,9 @@ package attack
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -34,6 +36,15 @@ var _ = register(
 			"scheme, ten at once",
 		Wants: "each is 401",
 		Run:   wrongKeys,
+	},
+	// An access token that anybody can make would be a key for all. The daemon may know a server that issues some, and
+	// must know none that is named in a token itself.
+	Case{
+		Group: 41, Name: "auth/forged-tokens",
+		Tries: "access tokens without a signature, signed with a key of the attacker's, with a secret, and with a key " +
+			"that the token itself brings or points to",
+		Wants: "each is 401",
+		Run:   forgedTokens,
 	},
 	// URLs appear in logs of proxies, in histories and in Referer headers.
 	Case{
@@ -180,6 +191,51 @@ func wrongKeys(ctx context.Context, t *Target) (string, error) {
 		}
 	}
 	return fmt.Sprintf("%d wrong keys, all 401", len(tries)), nil
+}
+
+// forgedTokens sends tokens as an attacker makes them, who knows what the daemon publishes of its issuer.
+func forgedTokens(ctx context.Context, t *Target) (string, error) {
+	issuer, audience := "https://issuer.test", "https://berth.test"
+	a, err := t.Raw(ctx, "GET", "/.well-known/oauth-protected-resource", nil, nil)
+	if err != nil {
+		return "", err
+	}
+	var meta struct {
+		Resource string   `json:"resource"`
+		Servers  []string `json:"authorization_servers"`
+	}
+	if a.Status == http.StatusOK && json.Unmarshal(a.Body, &meta) == nil && len(meta.Servers) > 0 {
+		issuer, audience = meta.Servers[0], meta.Resource
+	}
+	claims := fmt.Sprintf(`{"iss":%q,"aud":%q,"sub":"default","exp":%d,"scope":"admin"}`, issuer, audience,
+		time.Now().Add(time.Hour).Unix())
+	part := func(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+	headers := []string{`{"alg":"none","typ":"at+jwt"}`, `{"alg":"None","typ":"at+jwt"}`, `{"alg":"HS256","typ":"at+jwt"}`,
+		`{"alg":"HS256","typ":"at+jwt","kid":"../../../../dev/null"}`, `{"alg":"ES256","typ":"at+jwt"}`,
+		`{"alg":"ES256","typ":"at+jwt","jku":"http://127.0.0.1:1/keys"}`,
+		`{"alg":"EdDSA","typ":"at+jwt","jwk":{"kty":"OKP","crv":"Ed25519","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}}`,
+		`{"alg":"RS256","typ":"at+jwt","x5u":"http://127.0.0.1:1/cert"}`, `{"typ":"at+jwt"}`, `[]`}
+	n := 0
+	for _, header := range headers {
+		for _, signature := range []string{"", "AA", hmacOf(part(header)+"."+part(claims), "")} {
+			token := part(header) + "." + part(claims) + "." + signature
+			a, err := t.Raw(ctx, "GET", "/v1/containers", http.Header{"Authorization": {"Bearer " + token}}, nil)
+			if err != nil {
+				return "", err
+			}
+			if n++; a.Status != http.StatusUnauthorized {
+				return "", Breached("a token with the header %s was answered %d: %.200s", header, a.Status, a.Body)
+			}
+		}
+	}
+	return fmt.Sprintf("%d forged tokens, all 401", n), nil
+}
+
+// hmacOf signs a text with a secret, as a token that pretends to have a symmetric key.
+func hmacOf(text, secret string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(text))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
 }
 
 // keyInQuery uses the right key, so a daemon that reads keys from the query would accept it.
