@@ -130,6 +130,7 @@ func (s *site) try(t *testing.T, image string, all []client) {
 				for _, one := range all {
 					t.Run(one.name, func(t *testing.T) { s.use(t, c, one) })
 				}
+				t.Run("questions", func(t *testing.T) { s.ask(t, c) })
 			})
 		}
 	}
@@ -219,6 +220,30 @@ func (s *site) use(t *testing.T, c proto.Container, one client) {
 		t.Errorf("the notes are %q, not %q", res.Notes, why)
 	}
 	s.audited(t, c, one, head.Seq)
+}
+
+// ask asks for records of several kinds by Node's own resolver, and has it say what it gets.
+func (s *site) ask(t *testing.T, c proto.Container) {
+	const program = `const dns = require("dns").promises;
+const say = p => p.then(r => JSON.stringify(r), e => e.code).then(console.log);
+(async () => {
+	await say(dns.resolveSrv("_greeting._tcp.web.test").then(l => l.map(r => r.name + ":" + r.port)));
+	await say(dns.resolveTxt("web.test"));
+	await say(dns.resolve6("web.test"));
+	await say(dns.resolveMx("web.test"));
+	await say(dns.resolve4("web.test").then(l => dns.reverse(l[0])));
+	await say(dns.reverse("8.8.8.8"));
+	await say(dns.resolve4("_greeting._tcp.web.test"));
+	await say(dns.resolveTxt("denied.test"));
+})()`
+	const want = `["web.test:5222"] [["greeting"]] ENODATA ENODATA ["web.test"] ENOTFOUND ENOTFOUND ENOTFOUND`
+	res := s.exec(t, c, proto.Cmd{Command: "node -e '" + program + "'", TimeoutSeconds: patience})
+	if r := res.Result.Result; r == nil || strings.Join(strings.Fields(r.Stdout), " ") != want {
+		t.Errorf("it said %+v %+v\nwant %s", r, res.Exec.End, want)
+	}
+	if len(res.Notes) != 1 || !strings.Contains(res.Notes[0], refusedHost) {
+		t.Errorf("the notes are %q", res.Notes)
+	}
 }
 
 // audited checks that the audit log tells of what a client did, from a number on.

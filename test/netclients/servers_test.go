@@ -50,6 +50,7 @@ func newInternet(t *testing.T) *internet {
 		w.names.Set(name, serverAddress)
 	}
 	w.names.Set(refusedHost, "127.0.0.2")
+	w.names.Set("web.test", serverAddress+" TXT=greeting")
 	w.names.Set("_greeting._tcp.web.test", "SRV=5222:web.test SRV=5223:other.test")
 	w.names.Set("_http._tcp.apt.test", "SRV=80:front.test") // as a repository has that is behind a shared front
 	w.names.Set("front.test", serverAddress)
