@@ -11,7 +11,7 @@ DEV_IMAGE := .cache/images/dev.tar
 # Servers that clients of the network are tried against, besides those packages.
 NETWORK_DEBS := openssh-server postgresql redis-server
 
-.PHONY: setup-full test-full test-dev test-network lock
+.PHONY: setup-full test-full test-dev test-network test-dockerfiles lock
 setup-full: setup-test
 	$(call install,$(FULL_DEBS))
 
@@ -44,6 +44,14 @@ test-network: ## try package managers, databases and browsers without a proxy (8
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_NETWORK_DIR=$(abspath .cache/network) \
 		go test -count=1 -timeout 60m -v -run '^TestAllClients$$' ./test/netclients
+
+test-dockerfiles: all setup-test
+test-dockerfiles: ## build Dockerfiles of published packages, which are downloaded (an hour on two busy cores)
+	@mkdir -p .cache/images
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@cd builder && BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		go test -tags projects -count=1 -timeout 3h -v -run '^TestProjects$$' ./buildtest \
+		-projects.table $(abspath .cache/dockerfiles.md)
 
 # Pins the newest versions that fit each other. This machine's configuration chooses the index and the registry; neither
 # list names one.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
@@ -28,6 +29,9 @@ var (
 	daemon       *daemontest.Daemon
 	registryHost string
 )
+
+// moreFlags returns further flags of the daemon, which replace earlier ones. The tests of published packages set it.
+var moreFlags func() ([]string, error)
 
 // classes are those in which steps run.
 var classes = []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor}
@@ -48,19 +52,27 @@ func runTests(m *testing.M) (code int, err error) {
 	files := httptest.NewServer(http.HandlerFunc(serveFiles))
 	defer files.Close()
 	filesURL = files.URL
-	if err := pushBase(registryHost + "/berth/base:1"); err != nil {
+	if err := pushBase(registryHost+"/berth/base:1", nil); err != nil {
 		return 1, fmt.Errorf("filling the registry: %w", err)
 	}
-	if daemon, err = daemontest.New("--warm-max", "0", "--network-max", "open", "--egress-allow-private", "127.0.0.1",
-		"--memory-bytes", "536870912", "--disk-bytes", "268435456"); err != nil {
+	flags := []string{"--warm-max", "0", "--network-max", "open", "--egress-allow-private", "127.0.0.1",
+		"--memory-bytes", "536870912", "--disk-bytes", "268435456"}
+	if moreFlags != nil {
+		more, err := moreFlags()
+		if err != nil {
+			return 1, err
+		}
+		flags = append(flags, more...)
+	}
+	if daemon, err = daemontest.New(flags...); err != nil {
 		return 1, err
 	}
 	defer daemon.Close()
 	return m.Run(), nil
 }
 
-// pushBase pushes the base image, an OCI archive, to a registry.
-func pushBase(ref string) error {
+// pushBase pushes the base image, an OCI archive, to a registry. change may be nil.
+func pushBase(ref string, change func(v1.Image) (v1.Image, error)) error {
 	dir, err := os.MkdirTemp("", "berth-base-")
 	if err != nil {
 		return err
@@ -80,6 +92,11 @@ func pushBase(ref string) error {
 	image, err := index.Image(list.Manifests[0].Digest)
 	if err != nil {
 		return err
+	}
+	if change != nil {
+		if image, err = change(image); err != nil {
+			return err
+		}
 	}
 	to, err := name.ParseReference(ref)
 	if err != nil {
