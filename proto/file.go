@@ -30,7 +30,9 @@ type FileInfo struct {
 	Target    string `json:"target,omitempty"` // Target of a symbolic link.
 	// What a symbolic link leads to; left out if there is nothing.
 	TargetType FileType `json:"target_type,omitempty"`
-	SHA256     string   `json:"sha256,omitempty"` // In hex, where it was asked for.
+	// Extended attributes of the user's space without "user.", as far as they are text, of files and directories.
+	Attributes map[string]string `json:"attributes,omitempty"`
+	SHA256     string            `json:"sha256,omitempty"` // In hex, where it was asked for.
 }
 
 // InPlace says how a file is written without being replaced. What has arrived is written at once, so an upload that
@@ -39,6 +41,15 @@ type InPlace struct {
 	Offset   int64 `json:"offset,omitempty"`   // where the first byte goes; not with Append
 	Append   bool  `json:"append,omitempty"`   // write at the end, as O_APPEND does
 	Truncate bool  `json:"truncate,omitempty"` // the file ends behind what is written
+	// extended attributes that the file gets before its content; nil changes none
+	Attributes *Attributes `json:"attributes,omitempty"`
+}
+
+// Attributes are extended attributes of a file in the user's space. They replace all others whose names begin with
+// the prefix.
+type Attributes struct {
+	Prefix string            `json:"prefix"`
+	Values map[string]string `json:"values,omitempty"` // by name, without the prefix
 }
 
 // What happened to a file. Of a file that was renamed the old name has rename, and the new one create.

@@ -41,8 +41,11 @@ type message struct {
 			Status   string
 		}
 	}
-	Filesystem *struct{ Name, Type string }
-	Error      *connectrpc.Body
+	Filesystem *struct {
+		Name, Type string
+		Entry      *struct{ Metadata map[string]string }
+	}
+	Error *connectrpc.Body
 }
 
 // A call is a stream of the agent.
@@ -332,6 +335,42 @@ func TestFilesOfSandboxes(t *testing.T) {
 			!strings.Contains(got.body, r[2]) {
 			t.Errorf("%s: %d %s, want %s %s", method, got.status, got.body, r[1], r[2])
 		}
+	}
+}
+
+// TestMetadataOfFiles checks that uploads give a file its metadata, and that the next upload replaces it.
+func TestMetadataOfFiles(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	b := c.create(t, `{"templateID":"base"}`)
+	upload := append(b.to(agent), "Content-Type", "application/octet-stream")
+	watch := c.stream(t, b, "filesystem.Filesystem/WatchDir", `{"path":"/workspace","includeEntry":true}`)
+	watch.must()
+	const at, meta = "/files?path=/workspace/m.txt", `"metadata":{"author":"me","purpose":"test"}`
+	got := c.send(t, "POST", at, "x", append(upload, "X-Metadata-Author", "me", "X-Metadata-Purpose", "test")...)
+	if got.status != 200 || !strings.Contains(got.body, meta) {
+		t.Errorf("the upload: %d %s", got.status, got.body)
+	}
+	for method, path := range map[string]string{"Stat": "/workspace/m.txt", "ListDir": "/workspace"} {
+		if got := c.rpc(t, b, "filesystem.Filesystem/"+method, `{"path":"`+path+`"}`); !strings.Contains(got.body, meta) {
+			t.Errorf("%s: %s", method, got.body)
+		}
+	}
+	for seen := false; !seen; {
+		e := watch.must().Filesystem.Entry
+		seen = e != nil && e.Metadata["author"] == "me" && e.Metadata["purpose"] == "test"
+	}
+	want[any](t, c.send(t, "POST", at, "y", append(upload, "X-Metadata-Other", "1")...), http.StatusOK)
+	if got := c.rpc(t, b, "filesystem.Filesystem/Stat", `{"path":"/workspace/m.txt"}`); !strings.Contains(got.body,
+		`"metadata":{"other":"1"}`) {
+		t.Errorf("after a second upload: %s", got.body)
+	}
+	for name, value := range map[string]string{"A": "caf\u00e9", "B": strings.Repeat("x", 4096), strings.Repeat("k", 247): "x"} {
+		if got := c.send(t, "POST", at, "z", append(upload, "X-Metadata-"+name, value)...); got.status != 400 {
+			t.Errorf("metadata %.10s: %d %s", name, got.status, got.body)
+		}
+	}
+	if got := c.send(t, "GET", at, "", b.to(agent)...); got.body != "y" {
+		t.Errorf("a refused upload left %q", got.body)
 	}
 }
 

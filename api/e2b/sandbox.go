@@ -15,8 +15,9 @@ import (
 const (
 	// clientID is what clients want in each answer and use no more.
 	clientID = "berth"
-	// envdVersion tells clients what the agent has. 0.6.2 would be metadata of files.
-	envdVersion = "0.5.7"
+	// envdVersion tells clients what the agent has: up to entries in watches, and watches of network mounts, of which
+	// there are none.
+	envdVersion = "0.6.4"
 	// mib is what clients count memory and disks in, in bytes.
 	mib = 1 << 20
 )

@@ -280,7 +280,11 @@ func (c *Client) Write(ctx context.Context, as, path string, opt wire.WriteOptio
 	body io.Reader) (proto.FileInfo, error) {
 	var fi proto.FileInfo
 	if opt.InPlace != nil {
-		if err := c.knows(ctx, wire.FilesInPlace); err != nil {
+		level := wire.FilesInPlace
+		if a := opt.InPlace.Attributes; a != nil && len(a.Values) > 0 {
+			level = wire.FilesAttributes
+		}
+		if err := c.knows(ctx, level); err != nil {
 			return fi, err
 		}
 	}

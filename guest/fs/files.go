@@ -27,6 +27,7 @@ const listingBytes = 128 << 10
 func (s *FS) stat(id user.User, path string) (fi proto.FileInfo, err error) {
 	err = id.Do(func() (err error) {
 		fi, err = access.InfoAt(unix.AT_FDCWD, path, path)
+		fi.Attributes = access.Attributes(path)
 		return err
 	})
 	if err == nil {
@@ -54,6 +55,7 @@ func list(id user.User, path string, most int) (files []proto.FileInfo, truncate
 		for _, name := range names[:min(len(names), most)] {
 			fi, err := access.InfoAt(int(d.Fd()), name, filepath.Join(path, name))
 			if err == nil { // otherwise it was removed in the meantime
+				fi.Attributes = access.Attributes(filepath.Join(path, name))
 				files = append(files, fi)
 			}
 		}

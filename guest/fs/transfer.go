@@ -118,7 +118,11 @@ func (k *handler) writeInPlace(id user.User, req *wire.Request, path string) err
 		return k.conn.SendReply(nil, err)
 	}
 	defer f.Close()
-	if err := f.Reserve(req.Write.Size); err != nil {
+	err = f.Reserve(req.Write.Size)
+	if err == nil {
+		err = f.SetAttributes(in.Attributes)
+	}
+	if err != nil {
 		f.Undo(0)
 		return k.conn.SendReply(nil, wire.FileError(wire.OpWrite, path, err))
 	}

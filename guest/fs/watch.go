@@ -276,6 +276,7 @@ func (w *watch) tell(ev proto.FileEvent) {
 	ev.Name = strings.TrimPrefix(strings.TrimPrefix(ev.Path, w.top), "/")
 	if w.entries && ev.Type != proto.FileRemoved && ev.Type != proto.FileRenamed {
 		if fi, err := access.InfoAt(unix.AT_FDCWD, ev.Path, ev.Path); err == nil {
+			fi.Attributes = access.Attributes(ev.Path)
 			ev.Entry = &fi
 		}
 	}

@@ -174,13 +174,14 @@ type Hello struct {
 }
 
 // FileCalls is the Hello.FileCalls of a guest of this build. Guests of builds before have fewer.
-const FileCalls = FilesInPlace
+const FileCalls = FilesAttributes
 
 // The lowest Hello.FileCalls of a guest that knows an operation.
 const (
-	FilesFind    = 1 // OpFind
-	FilesGrep    = 2 // OpGrep
-	FilesInPlace = 3 // WriteOptions.InPlace
+	FilesFind       = 1 // OpFind
+	FilesGrep       = 2 // OpGrep
+	FilesInPlace    = 3 // WriteOptions.InPlace
+	FilesAttributes = 4 // attributes in InPlace
 )
 
 // PackingPing is the lowest Hello.Packing with which a guest before 0.1 answers FramePing.

@@ -175,14 +175,15 @@ type written struct {
 	Path string `json:"path"`
 	Name string `json:"name"`
 	Type string `json:"type"`
+
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // writeFiles stores the files of a form, or a body as one file.
 func (a *Agent) writeFiles(w http.ResponseWriter, r *http.Request, s *session.Session) error {
-	for name := range r.Header {
-		if strings.HasPrefix(name, "X-Metadata-") {
-			return proto.Invalid(name, "%s: files have no metadata here", name)
-		}
+	meta, err := metadata(r.Header)
+	if err != nil {
+		return err
 	}
 	b := a.fileBox(r, s)
 	body, err := unpacked(r)
@@ -196,12 +197,12 @@ func (a *Agent) writeFiles(w http.ResponseWriter, r *http.Request, s *session.Se
 	var done []written
 	switch media {
 	case "multipart/form-data":
-		done, err = b.writeForm(r, multipart.NewReader(body, params["boundary"]))
+		done, err = b.writeForm(r, meta, multipart.NewReader(body, params["boundary"]))
 	case "application/octet-stream":
 		if !r.URL.Query().Has("path") {
 			return proto.Invalid("path", "path must name the file")
 		}
-		done, err = b.writeOne(r.Context(), done, r.URL.Query().Get("path"), body)
+		done, err = b.writeOne(r.Context(), done, r.URL.Query().Get("path"), meta, body)
 	default:
 		err = proto.Invalid("Content-Type", "Content-Type must be multipart/form-data or application/octet-stream")
 	}
@@ -228,7 +229,7 @@ func unpacked(r *http.Request) (io.Reader, error) {
 }
 
 // writeForm stores each part called file. Its file name is its path, unless the query has one.
-func (b box) writeForm(r *http.Request, form *multipart.Reader) (done []written, err error) {
+func (b box) writeForm(r *http.Request, meta map[string]string, form *multipart.Reader) (done []written, err error) {
 	for {
 		part, err := form.NextPart()
 		if errors.Is(err, io.EOF) {
@@ -254,14 +255,15 @@ func (b box) writeForm(r *http.Request, form *multipart.Reader) (done []written,
 		if at == "" {
 			return nil, proto.Invalid("path", "a file of the form has no path")
 		}
-		if done, err = b.writeOne(r.Context(), done, at, part); err != nil {
+		if done, err = b.writeOne(r.Context(), done, at, meta, part); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // writeOne stores one file, in place: programs that have it open, and watches, see a write.
-func (b box) writeOne(ctx context.Context, done []written, at string, r io.Reader) ([]written, error) {
+func (b box) writeOne(ctx context.Context, done []written, at string, meta map[string]string, r io.Reader) ([]written,
+	error) {
 	at, err := b.path(ctx, at)
 	if err != nil {
 		return nil, err
@@ -269,13 +271,13 @@ func (b box) writeOne(ctx context.Context, done []written, at string, r io.Reade
 	if slices.ContainsFunc(done, func(w written) bool { return w.Path == at }) {
 		return nil, proto.Invalid("path", "the form has two files for the path '%s'", at)
 	}
-	if _, err := b.s.WriteFile(ctx, b.user, at, session.WriteOptions{InPlace: &proto.InPlace{Truncate: true}},
-		r); err != nil {
+	if _, err := b.s.WriteFile(ctx, b.user, at, session.WriteOptions{InPlace: &proto.InPlace{Truncate: true,
+		Attributes: &proto.Attributes{Prefix: metadataPrefix, Values: meta}}}, r); err != nil {
 		if proto.CodeOf(err) == proto.QuotaExceeded {
 			return nil, connectrpc.Errorf(connectrpc.ResourceExhausted, proto.QuotaExceeded, "not enough disk space "+
 				"available")
 		}
 		return nil, b.s.HideError(err)
 	}
-	return append(done, written{at, path.Base(at), "file"}), nil
+	return append(done, written{at, path.Base(at), "file", meta}), nil
 }

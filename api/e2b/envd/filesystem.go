@@ -23,6 +23,9 @@ const (
 const (
 	maxLinks   = 40     // that are followed to the end of a path, as the kernel does
 	maxEntries = 50_000 // of one answer
+	// directorySize is that of a directory on a file system that counts none for it, in bytes. Clients take a directory
+	// to have a size.
+	directorySize = 4096
 )
 
 // An entry describes a file. A link has the type and the mode of what it leads to.
@@ -38,6 +41,8 @@ type entry struct {
 	ModifiedTime  string `json:"modifiedTime,omitempty"`
 	SymlinkTarget string `json:"symlinkTarget,omitempty"`
 	IsSymlink     bool   `json:"isSymlink,omitempty"`
+
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 type (
@@ -105,7 +110,10 @@ func (b box) entry(ctx context.Context, fi proto.FileInfo) entry {
 	mode, _ := strconv.ParseUint(fi.Mode, 8, 32) // the guest wrote it
 	e := entry{Name: path.Base(fi.Path), Path: fi.Path, Size: fi.SizeBytes, Mode: uint32(mode) & 0o777,
 		Owner: fi.Owner, Group: fi.Group, ModifiedTime: fi.ModifiedAt.UTC().Format("2006-01-02T15:04:05.999999999Z"),
-		Type: typeOf(fi.Type)}
+		Type: typeOf(fi.Type), Metadata: metadataOf(fi)}
+	if fi.Type == proto.TypeDirectory && e.Size == 0 {
+		e.Size = directorySize
+	}
 	if e.Owner == "" {
 		e.Owner = strconv.FormatUint(uint64(fi.UID), 10)
 	}
