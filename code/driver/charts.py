@@ -153,7 +153,7 @@ def slices(axes):
     from matplotlib.patches import Wedge
     if not axes.patches or not all(isinstance(patch, Wedge) for patch in axes.patches):
         return []
-    return [{"label": named(wedge, "Slice %d" % n), "angle": number(abs(wedge.theta2 - wedge.theta1)),
+    return [{"label": named(wedge, "Slice %d" % n), "angle": number(round(abs(wedge.theta2 - wedge.theta1), 4)),
              "radius": number(wedge.r)} for n, wedge in enumerate(axes.patches, 1)]
 
 

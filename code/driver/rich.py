@@ -279,7 +279,15 @@ def imported_image(module):
         """Show the image as a result of the cell."""
         driver.show(self, "display")
 
-    module.Image.show = show
+    def save(self, fp, *args, **kwargs):
+        write(self, fp, *args, **kwargs)
+        # Libraries save for reasons of their own, and into memory.
+        if sys._getframe(1).f_globals is driver.main.__dict__ and not hasattr(fp, "write"):
+            driver.show(self, "display")
+
+    write = module.Image.save
+    save.__doc__ = write.__doc__
+    module.Image.show, module.Image.save = show, save
 
 
 def imported_asyncio(module):
