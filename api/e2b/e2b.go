@@ -95,7 +95,7 @@ func (e *Edge) use(c *call, want state) (*session.Session, error) {
 // gone reports whether a sandbox does not run any more.
 func (e *Edge) gone(s *session.Session) bool {
 	_, err := e.cfg.Sessions.Get(s.Owner(), s.ID())
-	return err != nil || stateOf(s.Info()) != running
+	return err != nil || e.streams.isLeaving(s.ID()) || stateOf(s.Info()) != running
 }
 
 // goneID is gone for the ID of a container.

@@ -277,8 +277,7 @@ func TestRefusedSandboxes(t *testing.T) {
 		{"POST", hers + "/resume"}, {"POST", "/v2" + hers + "/connect"}, {"POST", hers + "/refreshes"}} {
 		want[box](t, other.send(t, r[0], r[1], `{"timeout":60}`), http.StatusNotFound)
 	}
-	for _, r := range [][2]string{{"POST", "/v3/templates"}, {"GET", "/volumes"}, {"POST", "/secrets"}, {"POST", hers +
-		"/fork"}} {
+	for _, r := range [][2]string{{"POST", "/v3/templates"}, {"GET", "/volumes"}, {"POST", "/secrets"}} {
 		if got := want[box](t, c.send(t, r[0], r[1], ""), http.StatusNotImplemented); got.Message == "" {
 			t.Errorf("%v: %+v", r, got)
 		}

@@ -146,5 +146,6 @@ func (e *Edge) kill(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	defer e.streams.leave(c.r.Context(), s.ID())()
 	return nil, e.cfg.Sessions.Delete(c.r.Context(), c.owner, s.ID(), false)
 }

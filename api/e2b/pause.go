@@ -1,9 +1,12 @@
 package e2b
 
 import (
+	"context"
+	"errors"
 	"net/http"
 
 	"berth/proto"
+	"berth/session"
 )
 
 // pause freezes a sandbox, or keeps only its files, until a client connects to it. It breaks off the requests to it.
@@ -19,7 +22,7 @@ func (e *Edge) pause(c *call) (any, error) {
 		return nil, err
 	}
 	ctx := c.r.Context()
-	e.streams.breakOff(ctx, s.ID())
+	defer e.streams.leave(ctx, s.ID())()
 	if ask.Memory != nil && !*ask.Memory {
 		// A lease that ends with a stop now, and that nothing but a connect begins anew.
 		var now int64
@@ -36,6 +39,71 @@ func (e *Edge) pause(c *call) (any, error) {
 			"try again", c.asked)
 	}
 	return nil, err
+}
+
+// maxForks is how many copies one request may ask for, as in the hosted service.
+const maxForks = 20
+
+// A forked is one copy of a sandbox.
+type forked struct {
+	Sandbox sandboxInfo `json:"sandbox"`
+}
+
+// fork makes copies of a sandbox with its files, without its processes. It makes all of them or none.
+func (e *Edge) fork(c *call) (any, error) {
+	var ask struct {
+		Count   *int   `json:"count"`
+		Timeout *int64 `json:"timeout"`
+	}
+	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	count := 1
+	if ask.Count != nil {
+		count = *ask.Count
+	}
+	if count < 1 || count > maxForks {
+		return nil, proto.Invalid("count", "count must be from 1 to %d", maxForks)
+	}
+	seconds, err := leaseSeconds(ask.Timeout, shortLease)
+	if err != nil {
+		return nil, err
+	}
+	s, err := e.session(c)
+	if err != nil {
+		return nil, err
+	}
+	ctx := c.r.Context()
+	forks, err := s.Fork(ctx, count)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]forked, 0, count)
+	for _, f := range forks {
+		if err := e.settle(ctx, s, f, max(seconds, 1)); err != nil {
+			for _, f := range forks {
+				err = errors.Join(err, e.cfg.Sessions.Delete(context.WithoutCancel(ctx), c.owner, f.ID(), false))
+			}
+			return nil, err
+		}
+		out = append(out, forked{e.describe(c, f)})
+	}
+	c.status = http.StatusCreated
+	return out, nil
+}
+
+// settle gives a copy its lease, and the public ports of what it is a copy of.
+func (e *Edge) settle(ctx context.Context, s, fork *session.Session, seconds int64) error {
+	info := s.Info()
+	req := proto.ChangeContainer{Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute, AtEnd: settingsOf(info).atEnd,
+		EndsInSeconds: &seconds}}
+	if e.cfg.Apps == nil {
+		_, err := fork.Change(ctx, req)
+		return err
+	}
+	req.PublicPorts = &info.PublicPorts
+	_, err := e.cfg.Apps.Change(ctx, fork, req)
+	return err
 }
 
 // A snapshotInfo is a snapshot, which is also the template of new sandboxes.

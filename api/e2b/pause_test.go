@@ -4,6 +4,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	"berth/proto"
 )
 
 // TestPausedSandboxes checks what clients hear of a sandbox that is paused, with its processes or with its files alone,
@@ -52,6 +55,38 @@ func TestRequestsWakeASandbox(t *testing.T) {
 	if info := c.get(t, b.SandboxID); info.State != "running" || info.in() < 0 {
 		t.Errorf("after a request, it is %+v", info)
 	}
+}
+
+// TestForksOfSandboxes checks copies: they have the files, a lease of their own, and the same public ports.
+func TestForksOfSandboxes(t *testing.T) {
+	st := newSiteWith(t, proto.PortsPublic)
+	c, other := st.client(t, "ann"), st.client(t, "bob")
+	b := c.create(t, `{"templateID":"base","metadata":{"a":"b"}}`)
+	octets := append(b.to(agent), "Content-Type", "application/octet-stream")
+	want[any](t, c.send(t, "POST", "/files?path=/workspace/x", "kept", octets...), http.StatusOK)
+	at := "/sandboxes/" + b.SandboxID + "/fork"
+	forks := want[[]struct{ Sandbox box }](t, c.send(t, "POST", at, `{"count":2,"timeout":60}`), http.StatusCreated)
+	if len(forks) != 2 || forks[0].Sandbox.SandboxID == forks[1].Sandbox.SandboxID {
+		t.Fatalf("the forks are %+v", forks)
+	}
+	for _, f := range forks {
+		if got := c.send(t, "GET", "/files?path=/workspace/x", "", f.Sandbox.to(agent)...); got.body != "kept" {
+			t.Errorf("the file in a fork: %d %s", got.status, got.body)
+		}
+		info := c.get(t, f.Sandbox.SandboxID)
+		if left := info.in(); left > time.Minute || left < 0 || info.Metadata["a"] != "b" {
+			t.Errorf("a fork: %+v", info)
+		}
+		told(t, c.visit(t, f.Sandbox, "8000", "/"), 502, "port is not open")
+	}
+	for body, says := range map[string]string{`{"count":0}`: "count", `{"count":21}`: "count", `{"timeout":86401}`: "24"} {
+		if got := c.send(t, "POST", at, body); got.status != 400 || !strings.Contains(got.body, says) {
+			t.Errorf("%s: %d %s", body, got.status, got.body)
+		}
+	}
+	want[any](t, other.send(t, "POST", at, `{}`), http.StatusNotFound)
+	want[any](t, c.send(t, "DELETE", "/sandboxes/"+b.SandboxID, ""), http.StatusNoContent)
+	want[any](t, c.send(t, "POST", at, `{}`), http.StatusNotFound)
 }
 
 func TestTemplatesOfSandboxes(t *testing.T) {

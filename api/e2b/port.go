@@ -36,14 +36,14 @@ func CleanHeaders(h http.Header) {
 }
 
 // inDomain returns the port of a program in a sandbox that the host of a request names. Requests with another
-// credential of berth's, and those to containers that were not made here, are for another edge.
+// credential of berth's, and those to containers that were not made here, are for another edge. What is no container,
+// or none any more, is for this one, whose clients want to hear that a sandbox is gone.
 func (e *Edge) inDomain(r *http.Request) (t target, ok bool) {
 	at, below := e.cfg.Domain.Find(r.Host)
 	if !below || at.Container == "" || e.cfg.Apps == nil || e.cfg.Apps.HasCredential(r) {
 		return t, false
 	}
-	s := e.cfg.Sessions.Any(at.Container)
-	if s == nil || !settingsOf(s.Info()).made() {
+	if s := e.cfg.Sessions.Any(at.Container); s != nil && !settingsOf(s.Info()).made() {
 		return t, false
 	}
 	return target{at.Container, proto.HostID(at.Container), at.Port}, true

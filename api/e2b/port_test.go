@@ -98,6 +98,8 @@ func TestPublicTraffic(t *testing.T) {
 	told(t, c.visit(t, b, "8000", "/"), 403, "E2b-Traffic-Access-Token")
 	want[any](t, c.send(t, "PUT", at, `{"allowPublicTraffic":true}`), 204)
 	told(t, c.visit(t, b, "8000", "/"), 200, "")
+	want[any](t, c.send(t, "DELETE", "/sandboxes/"+b.SandboxID, ""), 204)
+	told(t, c.visit(t, b, "8000", "/"), 502, "The sandbox was not found")
 }
 
 // TestTrafficToken checks that the ports of a private sandbox need its token, or what opens ports elsewhere.

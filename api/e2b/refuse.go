@@ -96,8 +96,6 @@ var absences = []absence{
 	{"GET POST PUT PATCH DELETE", []string{"/volumecontent/{rest...}"}, noVolumes},
 	{"GET POST PUT DELETE", []string{"/secrets", "/secrets/{rest...}"}, "there is no store of secrets for sandboxes; " +
 		"give a container its secrets over the native API, as secrets or network_secrets"},
-	{"POST", []string{"/sandboxes/{id}/fork"}, "processes cannot be forked; take a snapshot, and create sandboxes " +
-		"with it as their template, or copy files with berth fork"},
 	{"GET", []string{"/teams", "/teams/{rest...}", "/nodes", "/nodes/{rest...}"}, "there are no teams and nodes " +
 		"here; berth keys has the API keys"},
 }

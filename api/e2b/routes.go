@@ -36,6 +36,7 @@ func (e *Edge) rows() []row {
 		{"POST", one + "/{id}/pause", e.pause, "container.pause", true},
 		{"PUT", one + "/{id}/network", e.setNetwork, "container.change", false},
 		{"POST", one + "/{id}/snapshots", e.takeSnapshot, "snapshot.create", true},
+		{"POST", one + "/{id}/fork", e.fork, "container.fork", true},
 		{"GET", one + "/{id}/metrics", e.metrics, "", false},
 		{"GET", one + "/metrics", e.metricsOfAll, "", false},
 		{"GET", one + "/{id}/logs", e.logs, "", false},

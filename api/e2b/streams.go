@@ -37,8 +37,9 @@ type streams struct {
 	wg     sync.WaitGroup
 	once   sync.Once
 
-	mu  sync.Mutex
-	all map[string]*group // by container
+	mu      sync.Mutex
+	all     map[string]*group // by container
+	leaving map[string]int    // containers that requests end or pause now, and how many do
 }
 
 // A group has the requests to one container.
@@ -54,7 +55,7 @@ type stream struct {
 }
 
 func newStreams(cfg streamsConfig) *streams {
-	s := &streams{streamsConfig: cfg, all: map[string]*group{}}
+	s := &streams{streamsConfig: cfg, all: map[string]*group{}, leaving: map[string]int{}}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	return s
 }
@@ -129,6 +130,29 @@ func (s *streams) breakOff(ctx context.Context, id string) {
 			return
 		}
 	}
+}
+
+// leave breaks off the requests to a container that is about to end or to be paused. Until done is called, it counts as
+// gone: clients whose requests broke off ask at once whether it is.
+func (s *streams) leave(ctx context.Context, id string) (done func()) {
+	s.mu.Lock()
+	s.leaving[id]++
+	s.mu.Unlock()
+	s.breakOff(ctx, id)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.leaving[id]--; s.leaving[id] == 0 {
+			delete(s.leaving, id)
+		}
+	}
+}
+
+// isLeaving reports whether a container ends or is paused now.
+func (s *streams) isLeaving(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.leaving[id] > 0
 }
 
 // watch breaks off the requests to containers that go, also if another edge caused that. The first request begins it.

@@ -24,6 +24,9 @@ const (
 	longestCell = 24 * 60 * 60
 )
 
+// errGone ends the execution in a sandbox that is gone.
+var errGone error = proto.Errorf(proto.Unavailable, "", "", "the sandbox has ended")
+
 // An execution asks for a cell.
 type execution struct {
 	Code     string             `json:"code"`
@@ -84,8 +87,8 @@ func (p *Interpreter) execute(w http.ResponseWriter, r *http.Request, s *session
 	defer lines.stop()
 	done, err := p.Code.Cell(r.Context(), s.Owner(), s.ID(), id, ask.cell(), lines.progress)
 	switch {
-	case err != nil && (r.Context().Err() != nil || p.Gone(s)):
-		return err // the answer breaks off
+	case r.Context().Err() != nil || p.Gone(s): // the answer breaks off, also if the interpreter's end was told first
+		return cmp.Or(err, errGone)
 	case err != nil:
 		known := proto.AsError(s.HideError(err))
 		err = lines.send(errorEvent{"error", string(known.Code), known.Message, known.Message})
