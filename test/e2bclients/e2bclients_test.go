@@ -3,6 +3,7 @@ package e2bclients_test
 
 import (
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,22 +14,100 @@ import (
 	"berth/api/e2b/access"
 	"berth/test/clients"
 	"berth/test/daemontest"
+	"berth/test/egresstest"
 	"berth/test/needs"
 )
 
+// The domain of the daemon, and the address of the name server that has the names below it. Programs ask name servers
+// at port 53 alone.
+const (
+	domain     = "e2b.test"
+	nameServer = "127.0.83.53"
+)
+
+// programs are the programs of this test by their directory, with the ways in that their SDKs have.
+var programs = []struct {
+	dir         string
+	python      bool
+	urls, names bool
+}{
+	{dir: "py", python: true, urls: true, names: true}, {dir: "ts", urls: true, names: true},
+	{dir: "old", python: true, urls: true}, {dir: "first", python: true, names: true}, {dir: "firstts", names: true},
+}
+
 func TestSDKs(t *testing.T) {
 	needs.Containers(t)
-	py := clients.Install(t, "e2b-py", clients.Python, "py/requirements.txt", "py/main.py")
-	old := clients.Install(t, "e2b-py-old", clients.Python, "old/requirements.txt", "old/main.py")
-	ts := clients.Install(t, "e2b-ts", clients.Node, "ts/package.json", "ts/package-lock.json", "ts/main.mjs")
-	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public")
+	installed := map[string]string{}
+	for _, p := range programs {
+		installed[p.dir] = install(t, p.dir, p.python)
+	}
+	urls := start(t)
+	byURLs := []string{"E2B_API_URL=" + urls.URL, "E2B_SANDBOX_URL=" + urls.URL}
+	names := start(t, "--tls-self-signed", "--domain", domain)
+	_, port, err := net.SplitHostPort(strings.TrimPrefix(names.URL, "https://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer d.Close()
-	t.Run("python", func(t *testing.T) { program(t, d, py, "venv/bin/python", "main.py") })
-	t.Run("old python", func(t *testing.T) { program(t, d, old, "venv/bin/python", "main.py") })
-	t.Run("typescript", func(t *testing.T) { program(t, d, ts, "node", "main.mjs") })
+	byName := []string{"E2B_DOMAIN=" + domain + ":" + port, "SSL_CERT_FILE=" + names.CAFile(),
+		"NODE_EXTRA_CA_CERTS=" + names.CAFile()}
+	resolve := resolver(t)
+	for _, p := range programs {
+		argv := []string{"node", "main.mjs"}
+		if p.python {
+			argv = []string{filepath.Join(installed[p.dir], "venv/bin/python"), "main.py"}
+		}
+		if p.urls {
+			t.Run(p.dir+" by URLs", func(t *testing.T) { program(t, urls, installed[p.dir], byURLs, argv...) })
+		}
+		if p.names {
+			t.Run(p.dir+" by names", func(t *testing.T) {
+				program(t, names, installed[p.dir], byName, append(resolve, argv...)...)
+			})
+		}
+	}
+	checkLog(t, urls)
+	checkLog(t, names)
+}
+
+// install installs the SDKs of a program, once on a machine.
+func install(t *testing.T, dir string, python bool) string {
+	if python {
+		return clients.Install(t, "e2b-"+dir, clients.Python, dir+"/requirements.txt", dir+"/main.py")
+	}
+	return clients.Install(t, "e2b-"+dir, clients.Node, dir+"/package.json", dir+"/package-lock.json", dir+"/main.mjs")
+}
+
+// start starts a daemon.
+func start(t *testing.T, flags ...string) *daemontest.Daemon {
+	t.Helper()
+	d, err := daemontest.New(append([]string{"--stop-on-exit", "--ports-max", "public"}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	return d
+}
+
+// resolver starts a name server where all names below the domain lead to this machine, and returns the beginning of a
+// command that asks it.
+func resolver(t *testing.T) (argv []string) {
+	t.Helper()
+	server, err := egresstest.StartAt(net.JoinHostPort(nameServer, "53"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	server.Set("*."+domain, "127.0.0.1")
+	conf := filepath.Join(t.TempDir(), "resolv.conf")
+	if err := os.WriteFile(conf, []byte("nameserver "+nameServer+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return []string{"unshare", "--mount", "sh", "-c", `mount --bind "$0" /etc/resolv.conf && exec "$@"`, conf}
+}
+
+// checkLog checks that a daemon made no error of its own, and logged no key.
+func checkLog(t *testing.T, d *daemontest.Daemon) {
+	t.Helper()
 	for _, line := range d.Faults() {
 		t.Errorf("the daemon had an error of its own: %s", line)
 	}
@@ -40,16 +119,12 @@ func TestSDKs(t *testing.T) {
 }
 
 // program runs one to its end, which it says. Only its environment differs from that at the hosted service.
-func program(t *testing.T, d *daemontest.Daemon, dir string, argv ...string) {
+func program(t *testing.T, d *daemontest.Daemon, dir string, env []string, argv ...string) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	if strings.Contains(argv[0], "/") {
-		argv[0] = filepath.Join(dir, argv[0])
-	}
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	cmd.Dir, cmd.Stderr = dir, t.Output()
-	cmd.Env = append(os.Environ(), "E2B_API_KEY="+access.SpellKey(d.Key), "E2B_API_URL="+d.URL, "E2B_SANDBOX_URL="+d.URL,
-		"PYTHONDONTWRITEBYTECODE=1")
+	cmd.Env = append(append(os.Environ(), "E2B_API_KEY="+access.SpellKey(d.Key), "PYTHONDONTWRITEBYTECODE=1"), env...)
 	out, err := cmd.Output()
 	if err != nil || strings.TrimSpace(string(out)) != "done" {
 		t.Errorf("%v; it said %q", err, out)

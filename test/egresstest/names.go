@@ -36,8 +36,11 @@ func NewNameServer(t testing.TB) *NameServer {
 }
 
 // Start starts a name server for many tests. The caller closes it.
-func Start() (*NameServer, error) {
-	c, err := net.ListenPacket("udp", "127.0.0.1:0")
+func Start() (*NameServer, error) { return StartAt("127.0.0.1:0") }
+
+// StartAt is Start at an address, for programs that only ask at port 53.
+func StartAt(addr string) (*NameServer, error) {
+	c, err := net.ListenPacket("udp", addr)
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +73,7 @@ func (s *NameServer) serve() {
 
 // Set sets the answers for a name, one for each question. An answer has addresses with blanks between them, and other
 // records: "SRV=80:host", "MX=host", "TXT=text", of which a question gets those of its kind. The last answer is
-// repeated.
+// repeated. The name *.x is for all names right below x that have no answers of their own.
 func (s *NameServer) Set(name string, answers ...string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -117,6 +120,11 @@ func (s *NameServer) next(name string, kind dnsmessage.Type) (addrs []string, kn
 		s.asked[name]++
 	}
 	answers, known := s.names[name]
+	if !known {
+		_, parent, _ := strings.Cut(name, ".")
+		name = "*." + parent
+		answers, known = s.names[name]
+	}
 	if !known {
 		return nil, false
 	}

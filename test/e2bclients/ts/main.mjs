@@ -1,6 +1,7 @@
 // The newest JavaScript SDKs of E2B, unmodified.
 import assert from 'node:assert/strict'
 import http from 'node:http'
+import https from 'node:https'
 import { CommandExitError, FileNotFoundError, NotFoundError, TimeoutError } from 'e2b'
 import { Sandbox } from '@e2b/code-interpreter'
 
@@ -63,6 +64,11 @@ await s.files.write('/tmp/site/x', 'served')
 const server = await s.commands.run('cd /tmp/site && exec python3 -m http.server 8000', { background: true })
 await s.commands.run('until (: </dev/tcp/127.0.0.1/8000) 2>/dev/null; do sleep 0.05; done')
 const visit = (sandbox, port, headers) => new Promise((resolve, reject) => {
+  if (process.env.E2B_DOMAIN) {
+    https.get(`https://${sandbox.getHost(port)}/x`, { headers },
+      (answer) => { answer.resume(); resolve(answer.statusCode) }).on('error', reject)
+    return
+  }
   const at = new URL(process.env.E2B_API_URL)
   http.get({ host: at.hostname, port: at.port, path: '/x', headers: { host: sandbox.getHost(port), ...headers } },
     (answer) => { answer.resume(); resolve(answer.statusCode) }).on('error', reject)
