@@ -16,7 +16,7 @@ import (
 const (
 	// userSpace begins the names of extended attributes that any owner of a file may set.
 	userSpace = "user."
-	// mostAttributes is how much is told of the attributes of one file, names included, in bytes.
+	// mostAttributes bounds the names and the values of the attributes of one file in an answer, in bytes.
 	mostAttributes = 8 << 10
 )
 
