@@ -188,7 +188,7 @@ func TestRevokeIsAtOnceAndForGood(t *testing.T) {
 // What waits on a key hears of its expiry without anybody asking.
 func TestExpiryEndsLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Store{cfg: Config{Now: time.Now}, byID: map[string]*entry{}, byHash: map[hash]*entry{}}
+		s := &Store{cfg: Config{Now: time.Now}, byID: map[string]*entry{}, byHash: map[hash]*entry{}, byName: map[string][]*entry{}}
 		rec := newRecord(newSecret(), time.Now())
 		rec.Expires = time.Now().Add(time.Hour)
 		s.place(newEntry(rec, time.Now()))
