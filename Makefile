@@ -10,7 +10,7 @@ GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './r
 	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test quick mutants check lint serve doctor clean help
+.PHONY: all demo test test-browser quick mutants check lint serve doctor clean help
 all: setup $(BIN)/berth $(BIN)/berth-guest runtimes builder ## build everything but gVisor into bin/
 
 include mk/setup.mk
@@ -47,6 +47,12 @@ test: all gvisor setup-test check ## run every test, real containers included
 	@echo "running the tests"
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		mk/test
+
+test-browser: all setup-browser ## visit ports of containers with Chromium (2 GB of disk, 10 minutes the first time)
+	@mkdir -p .cache/images
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 40m -v ./test/browser
 
 mutants: all gvisor setup-test ## break one promise of docs/security.md at a time, and see that tests notice; 30 minutes
 	@mkdir -p .cache/images

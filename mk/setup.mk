@@ -25,7 +25,10 @@ define install
 	fi
 endef
 
-.PHONY: setup setup-demo setup-test setup-bench
+# To visit ports with a browser, besides those to test.
+BROWSER_DEBS := chromium libnss3-tools python3-pip
+
+.PHONY: setup setup-demo setup-test setup-bench setup-browser
 setup:
 	$(call install,$(DEBS))
 
@@ -38,3 +41,6 @@ setup-test: setup
 # The daemons among them are not started: benchmarks start their own.
 setup-bench: setup
 	$(call install,$(BENCH_DEBS))
+
+setup-browser: setup-test
+	$(call install,$(BROWSER_DEBS))
