@@ -19,6 +19,7 @@ type Events[T any] struct {
 	d         *download
 	lines     *bufio.Scanner
 	plausible func(*T) bool
+	last      bool // the guest closes the connection behind them, so it cannot carry another request
 }
 
 // A Watch has the events of a directory. Its Next returns io.EOF when the directory is gone.
@@ -27,8 +28,13 @@ type Watch = Events[proto.FileEvent]
 // Watch follows the changes in a directory, and of those below it if recursive is set. entries has events describe
 // their file. The caller must close the watch; ctx ends it too.
 func (c *Client) Watch(ctx context.Context, as, dir string, recursive, entries bool) (*Watch, error) {
-	return openEvents(ctx, c, &wire.Request{Op: wire.OpWatch, As: as, Path: []byte(dir), Recursive: recursive,
+	e, err := openEvents(ctx, c, &wire.Request{Op: wire.OpWatch, As: as, Path: []byte(dir), Recursive: recursive,
 		Entries: entries}, maxFileEvent, plausible)
+	if err != nil {
+		return nil, err
+	}
+	e.last = true
+	return e, nil
 }
 
 // openEvents sends a request that is answered with events of at most most bytes.
@@ -60,7 +66,9 @@ func (c *Client) WatchPorts(ctx context.Context) (*Events[wire.PortList], error)
 	if err != nil {
 		return nil, err
 	}
-	return newEvents(d, wire.MaxWatchedPorts*(2*6*maxProgram+256), boundPorts), nil
+	e := newEvents(d, wire.MaxWatchedPorts*(2*6*maxProgram+256), boundPorts)
+	e.last = true
+	return e, nil
 }
 
 // boundPorts cuts a list of the guest to what it may be.
@@ -89,7 +97,7 @@ func (e *Events[T]) Next() (ev T, err error) {
 
 // Close ends the events. The guest ends the connection, too, unless they have ended already.
 func (e *Events[T]) Close() error {
-	if e.d.w != nil && e.d.err != io.EOF {
+	if e.d.w != nil && (e.last || e.d.err != io.EOF) {
 		e.d.w.Broken = true
 	}
 	return e.d.Close()
