@@ -28,7 +28,7 @@ func (w *internet) begin(t *testing.T, id, text string) script {
 	return done
 }
 
-// said waits for the end of a script, and compares its output and the only note that it has to have.
+// said waits for the end of a script, and compares its output. One of its notes must have one of those texts.
 func (s script) said(t *testing.T, want string, notes ...string) {
 	t.Helper()
 	res := <-s
