@@ -50,6 +50,8 @@ type Machine interface {
 	ServeContent(socket string) (stop func(), err error)
 	// Confine puts a process into a cgroup of its own.
 	Confine(pid int, id string, limits proto.Limits) (release func(), err error)
+	// Unconfine ends what an earlier daemon has confined, and removes its cgroup.
+	Unconfine(id string)
 }
 
 // A Step is the sandbox of one command.
@@ -133,6 +135,12 @@ type entry struct {
 func Open(cfg Config) (*Builds, error) {
 	cfg = cfg.withDefaults()
 	b := &Builds{cfg: cfg, slots: make(chan struct{}, cfg.AtOnce), running: map[string]*entry{}}
+	left, _ := os.ReadDir(b.scratchDir()) // none before the first build
+	for _, build := range left {
+		if proto.ValidID(proto.BuildPrefix, build.Name()) {
+			cfg.Machine.Unconfine(build.Name())
+		}
+	}
 	for _, dir := range []string{b.scratchDir(), cfg.Sockets} {
 		if err := os.RemoveAll(dir); err != nil {
 			return nil, fmt.Errorf("removing what earlier builds left: %w", err)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -327,6 +328,7 @@ func TestKill(t *testing.T) {
 	}
 	defer d.Close()
 	c := connect(t, d)
+	before := cgroupsOf(proto.BuildPrefix)
 	each, runs := untilRuns()
 	go func() { <-runs; d.Stop(syscall.SIGKILL) }()
 	files := map[string]string{"Dockerfile": "FROM base\nRUN echo first > /tmp/first\nRUN echo it-runs; sleep 1000\n"}
@@ -337,6 +339,9 @@ func TestKill(t *testing.T) {
 		t.Fatal(err)
 	}
 	nothingLeft(t, d)
+	if left := cgroupsOf(proto.BuildPrefix); !slices.Equal(left, before) {
+		t.Errorf("cgroups: %v, before the build %v", left, before)
+	}
 	files["Dockerfile"] = "FROM base\nRUN echo first > /tmp/first\nRUN echo second\n"
 	_, r, err := build(t.Context(), connect(t, d), proto.BuildOptions{Name: "killed"}, contextOf(t, files), nil)
 	if err != nil || !strings.Contains(r.logs, "second") {

@@ -141,17 +141,23 @@ func untilNoneRuns(t *testing.T, c *client.Client) {
 	}
 }
 
+// cgroupsOf returns the cgroups whose names begin like this, of all daemons on this machine.
+func cgroupsOf(prefix string) []string {
+	groups, _ := filepath.Glob("/sys/fs/cgroup/*/berth/" + prefix + "*")
+	unified, _ := filepath.Glob("/sys/fs/cgroup/berth/" + prefix + "*")
+	return slices.Concat(groups, unified)
+}
+
 // remains says what builds use on the host: the number of layers, and the cgroups and mounts of sandboxes.
 func remains(t *testing.T, d *daemontest.Daemon) (all []string) {
 	t.Helper()
 	layers, _ := filepath.Glob(filepath.Join(d.Dir, layersDir, "*"))
-	groups, _ := filepath.Glob("/sys/fs/cgroup/*/berth/cnt_*")
-	unified, _ := filepath.Glob("/sys/fs/cgroup/berth/cnt_*")
+	groups := slices.Concat(cgroupsOf(proto.ContainerPrefix), cgroupsOf(proto.BuildPrefix))
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	all = append(slices.Concat(groups, unified), fmt.Sprint(len(layers), " layers"))
+	all = append(groups, fmt.Sprint(len(layers), " layers"))
 	for line := range strings.Lines(string(mounts)) {
 		if strings.Contains(line, d.Dir) || strings.Contains(line, d.RunDir()) {
 			all = append(all, line)

@@ -211,17 +211,20 @@ func (r *Runtime) Confine(pid int, id string, limits proto.Limits) (release func
 	if err != nil {
 		return nil, err
 	}
-	release = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
-		defer cancel()
-		cgroup.Kill(id)
-		if err := cgroup.Remove(ctx, id); err != nil {
-			r.log.Warn("removing the cgroup of a builder", "err", err)
-		}
-	}
+	release = func() { r.Unconfine(id) }
 	if err := errors.Join(groups.Enter(pid), groups.Limit()); err != nil {
 		release()
 		return nil, err
 	}
 	return release, nil
+}
+
+// Unconfine ends what Confine has put into a cgroup, also for an earlier daemon, and removes the cgroup.
+func (r *Runtime) Unconfine(id string) {
+	ctx, cancel := context.WithTimeout(context.Background(), removeTimeout)
+	defer cancel()
+	cgroup.Kill(id)
+	if err := cgroup.Remove(ctx, id); err != nil {
+		r.log.Warn("removing the cgroup of a builder", "err", err)
+	}
 }
