@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"berth/cli/app"
 	"berth/cli/term"
@@ -41,7 +43,9 @@ func imageBuildCommand(a *app.App) *cobra.Command {
 	o := sandboximage.Options{Name: "base"}
 	var verbose bool
 	var docker dockerBuild
-	cmd := &cobra.Command{
+	var own, dockers []string // flags of one of the two kinds of build
+	var cmd *cobra.Command
+	cmd = &cobra.Command{
 		Use: "build [flags] [NAME | DIRECTORY]", Short: "Build an image from a Dockerfile, or one of berth's own",
 		Args: app.ArgCount(0, 1),
 		Long: `Build an image. With a directory, the daemon builds the Dockerfile in it, with the directory as its context. "-"
@@ -74,7 +78,13 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 		ValidArgs: sandboximage.Names(),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			if docker.isAsked(args) {
+				if err := refuseFlags(cmd, own, "a build from a Dockerfile"); err != nil {
+					return err
+				}
 				return docker.run(ctx, a, c, args)
+			}
+			if err := refuseFlags(cmd, dockers, "one of berth's own images"); err != nil {
+				return err
 			}
 			if len(args) > 0 {
 				o.Name = args[0]
@@ -90,8 +100,26 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	cmd.Flags().StringVar(&o.CacheDir, "cache", "", "directory for downloads and archives (default "+
 		sandboximage.DefaultCacheDir+")")
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "show the output of the package tools")
+	own = flagNames(cmd)
 	docker.register(cmd)
+	dockers = slices.DeleteFunc(flagNames(cmd), func(name string) bool { return slices.Contains(own, name) })
 	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+}
+
+// flagNames returns the names of a command's flags.
+func flagNames(cmd *cobra.Command) (names []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	return names
+}
+
+// refuseFlags refuses flags that would do nothing.
+func refuseFlags(cmd *cobra.Command, names []string, what string) error {
+	for _, name := range names {
+		if cmd.Flags().Changed(name) {
+			return proto.Errorf(proto.InvalidArgument, "", name, "--%s is not for %s; leave it out", name, what)
+		}
+	}
+	return nil
 }
 
 func imageDockerfileCommand(a *app.App) *cobra.Command {
