@@ -119,6 +119,11 @@ type Config struct {
 	Log *slog.Logger // nil: slog.Default
 }
 
+// maySudo reports whether containers that name no class may have sudo.
+func (c Config) maySudo() bool {
+	return !c.Session.NoSudo && c.Address == "" && c.Session.Classes.Usual() == proto.ClassRunc
+}
+
 // Losses are kinds of damage to the data directory that an operator accepts. Otherwise the daemon does not start.
 type Losses struct {
 	Journal    bool // the ledger's journal has lost acknowledged updates
@@ -567,7 +572,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Audit: d.audit.Append, Log: d.cfg.Log})
 	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
 		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log,
-		PortsMax: d.cfg.Session.PortsMax, Apps: apps, Domain: d.domain})
+		PortsMax: d.cfg.Session.PortsMax, Apps: apps, Domain: d.domain, Sudo: d.cfg.maySudo()})
 	d.keep(foreign)
 	chat := librechat.New(librechat.Config{Sessions: d.sessions, Files: store, Bridge: d.bridge,
 		MaxFileBytes: store.MaxFileBytes(), Log: d.cfg.Log})

@@ -110,7 +110,7 @@ func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateCont
 	if e.cfg.Apps == nil {
 		open = proto.PublicPorts{}
 	}
-	req = proto.CreateContainer{PublicPorts: open, Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
+	req = proto.CreateContainer{PublicPorts: open, Sudo: e.cfg.Sudo, Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
 		MaxLifetimeSeconds: int64(lifetime / time.Second), IdempotencyKey: c.r.Header.Get("Idempotency-Key"),
 		Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute, AtEnd: set.atEnd, EndsInSeconds: &seconds}}
 	if req.Labels == nil {

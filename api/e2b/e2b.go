@@ -46,6 +46,7 @@ type Config struct {
 	Apps       Apps             // which serve programs in sandboxes; nil: their ports are closed
 	Domain     address.Domain   // of ports; the zero Domain: they are reached by headers alone
 	Limits     proto.Limits     // of sandboxes, as far as they differ from session.DefaultLimits
+	Sudo       bool             // sandboxes have sudo
 	Log        *slog.Logger     // nil: slog.Default
 }
 

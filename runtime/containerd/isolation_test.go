@@ -285,8 +285,8 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// TestSudo checks that a sandbox with sudo differs from others in no_new_privs alone, is never a pooled one, and is
-// known as such to the next daemon, and that no other sandbox may lack no_new_privs.
+// TestSudo checks that a sandbox with sudo differs from others in no_new_privs alone and is known as such to the next
+// daemon, and that no other sandbox may lack no_new_privs.
 func TestSudo(t *testing.T) {
 	r := openTest(t)
 	spec := session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Workspace: newID(proto.WorkspacePrefix),
@@ -312,8 +312,29 @@ func TestSudo(t *testing.T) {
 	if err := isolation.Lacking(id, iso, false); proto.CodeOf(err) != proto.Unsupported {
 		t.Errorf("a sandbox without no_new_privs that did not ask for sudo: %v", err)
 	}
-	if _, pooled := r.claims.get(id); pooled {
-		t.Error("it is a pooled sandbox")
+}
+
+// TestSudoFromThePool checks that the pool keeps sandboxes with sudo apart from the others.
+func TestSudoFromThePool(t *testing.T) {
+	r := openWarm(t)
+	pooled := func(sudo bool) bool {
+		t.Helper()
+		id := newID(proto.ContainerPrefix)
+		if err := r.Start(t.Context(), id, session.Spec{Image: testImage(t, r), Class: proto.ClassRunc, Sudo: sudo,
+			Workspace: newID(proto.WorkspacePrefix), Layer: newID(proto.LayerPrefix), Limits: testLimits}); err != nil {
+			t.Fatal(err)
+		}
+		if iso, err := r.Inspect(t.Context(), id); err != nil || iso.NoNewPrivs == sudo {
+			t.Errorf("sudo %t: %+v, %v", sudo, iso, err)
+		}
+		return r.claims.sandbox(id) != id
+	}
+	if pooled(true) {
+		t.Error("a sandbox that was made without sudo got it")
+	}
+	awaitWarm(t, r, 4) // two of each kind
+	if !pooled(true) || !pooled(false) {
+		t.Error("one was made although the pool had it")
 	}
 }
 

@@ -32,8 +32,8 @@ import (
 
 // poolable reports whether the warm pool can have a sandbox for a session.
 func (r *Runtime) poolable(spec session.Spec) bool {
-	// Privileges are renounced, and a layer is mounted, before a sandbox starts.
-	if spec.Sudo || spec.Layer != "" && diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
+	// A layer is mounted before a sandbox starts.
+	if spec.Layer != "" && diskpool.Exists(r.disk.KeptPath(spec.Layer)) {
 		return false
 	}
 	// gVisor's kernel takes a host name only from who starts it, and its shim does not say where the gofer is.
@@ -63,7 +63,7 @@ func (r *Runtime) takePooled(ctx context.Context, id string, spec session.Spec) 
 
 // kindOf returns the kind of pooled sandboxes that a session can have.
 func (r *Runtime) kindOf(spec session.Spec) warmpool.Kind {
-	return warmpool.Kind{Image: spec.Image, Class: spec.Class, Network: r.pairs(spec)}
+	return warmpool.Kind{Image: spec.Image, Class: spec.Class, Network: r.pairs(spec), Sudo: spec.Sudo}
 }
 
 // bindSandbox binds a pooled sandbox to the session while the guest answers a handshake. It attaches the workspace
@@ -315,7 +315,8 @@ func (m poolMaker) Make(ctx context.Context, name string, kind warmpool.Kind, li
 	if err != nil {
 		return err
 	}
-	spec := session.Spec{Image: kind.Image, Class: kind.Class, Network: kind.Network, Limits: limits}
+	spec := session.Spec{Image: kind.Image, Class: kind.Class, Network: kind.Network, Sudo: kind.Sudo,
+		Limits: limits}
 	return m.r.makeOrUndo(ctx, name, spec, class)
 }
 
@@ -335,7 +336,7 @@ func (m poolMaker) Dial(ctx context.Context, name string, kind warmpool.Kind) (r
 	if kind.Class == proto.ClassGVisor {
 		run.Isolation.OwnCounts = true // its kernel counts
 	}
-	if err = isolation.Lacking(name, run.Isolation, false); err == nil {
+	if err = isolation.Lacking(name, run.Isolation, kind.Sudo); err == nil {
 		run.Conn, err = dialGuest(ctx, m.r.runPath(name))
 	}
 	return run, err

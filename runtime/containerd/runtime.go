@@ -285,7 +285,7 @@ func (r *Runtime) learn(ctx context.Context) error {
 // leftOf returns what a record says about a sandbox that a warm pool made; the label is empty if none did.
 func leftOf(rec containers.Container) warmpool.Left {
 	kind := warmpool.Kind{Image: rec.Image, Class: proto.RuntimeClass(rec.Labels[labelClass]),
-		Network: rec.Labels[labelNetwork] != ""}
+		Network: rec.Labels[labelNetwork] != "", Sudo: rec.Labels[labelSudo] != ""}
 	return warmpool.Left{Name: rec.ID, Label: rec.Labels[labelWarm], Kind: kind}
 }
 

@@ -41,6 +41,7 @@ const (
 	labelWorkspace = "berth/workspace"
 	labelClass     = "berth/class"
 	labelNetwork   = "berth/network" // set if warmpool.Kind.Network is
+	labelSudo      = "berth/sudo"    // set if warmpool.Kind.Sudo is
 	labelWarm      = "berth/warm"    // of sandboxes that the warm pool made; see warmpool.Label
 
 	// labelChain keeps an image's layers from containerd's garbage collector while the sandbox exists, even if the
@@ -480,6 +481,9 @@ func (r *Runtime) record(ctx context.Context, b *launch.Sandbox, spec session.Sp
 	}
 	if r.pairs(spec) {
 		labels[labelNetwork] = "yes"
+	}
+	if spec.Sudo {
+		labels[labelSudo] = "yes"
 	}
 	if spec.Workspace != "" {
 		labels[labelWorkspace] = spec.Workspace

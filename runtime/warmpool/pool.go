@@ -43,6 +43,7 @@ type Kind struct {
 	Image   string // digest
 	Class   proto.RuntimeClass
 	Network bool // gVisor's kernel has devices, which it takes only at its start
+	Sudo    bool // programs may gain privileges; no process can get that back
 }
 
 // fits reports whether a session with limits want can have a sandbox that was made with limits had.

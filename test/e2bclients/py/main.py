@@ -37,6 +37,7 @@ def commands(s):
     s.commands.run("for i in 1 2 3; do echo $i; done", on_stdout=parts.append)
     assert "".join(parts) == "1\n2\n3\n", parts
     assert s.commands.run("whoami", user="root").stdout == "root\n"
+    assert s.commands.run("sudo id -u").stdout == "0\n"
     fails(TimeoutException, lambda: s.commands.run("sleep 1000", timeout=1))
     fails(InvalidArgumentException, lambda: s.commands.run("true", cwd="/no/such"))
     cat = s.commands.run("cat", background=True, stdin=True)
