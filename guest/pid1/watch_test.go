@@ -127,3 +127,24 @@ func TestWatchIsRefused(t *testing.T) {
 	_, err := w.Watch(short(t), proto.UserDefault, "many", false, false)
 	wantCode(t, err, proto.TooMany)
 }
+
+// TestRequestsAfterWatches sends a request right behind the end of a watch, whose connection the guest closes.
+func TestRequestsAfterWatches(t *testing.T) {
+	w := newWorld(t, false)
+	for range 50 {
+		dir := filepath.Join(w.workspace, "watched")
+		must(t, os.Mkdir(dir, 0o755))
+		watch, err := w.Watch(short(t), proto.UserDefault, dir, false, false)
+		must(t, err)
+		must(t, os.Remove(dir))
+		for err == nil {
+			_, err = watch.Next()
+		}
+		if err != io.EOF {
+			t.Fatal(err)
+		}
+		must(t, watch.Close())
+		_, err = w.Stat(short(t), proto.UserDefault, "/")
+		must(t, err)
+	}
+}
