@@ -201,6 +201,7 @@ var mayImport = map[string][]string{
 	"daemon/acme":            {"daemon/acme/records", "state/durable"},
 	"daemon/acme/records":    {},
 	"test/acmetest":          {},
+	"test/oauthtest":         {},
 	"daemon/gosched":         {},
 	"cli/pack":               {"proto"},
 	"cli/unpack":             {"proto"},

@@ -2,118 +2,30 @@ package daemon_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"berth/proto"
 	"berth/test/daemontest"
+	"berth/test/oauthtest"
 
-	"github.com/go-jose/go-jose/v4"
-	"github.com/go-jose/go-jose/v4/jwt"
 	"github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 	"github.com/modelcontextprotocol/go-sdk/oauthex"
-	"golang.org/x/oauth2"
 )
 
-// An authServer is an OAuth authorization server: it registers clients, gives codes to whoever asks, as a person who
-// always consents, and gives tokens for the resource that was asked for.
-type authServer struct {
-	*httptest.Server
-	t       *testing.T
-	key     *ecdsa.PrivateKey
-	subject string
-	scope   string
-	codes   map[string]url.Values
-	tokens  int
-}
-
-func newAuthServer(t *testing.T) *authServer {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &authServer{t: t, key: key, subject: "alice", scope: "containers", codes: map[string]url.Values{}}
-	mux := http.NewServeMux()
-	answer := func(w http.ResponseWriter, status int, v any) {
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(status)
-		json.NewEncoder(w).Encode(v)
-	}
-	mux.HandleFunc("GET /.well-known/oauth-authorization-server", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, 200, map[string]any{"issuer": s.URL, "authorization_endpoint": s.URL + "/authorize",
-			"token_endpoint": s.URL + "/token", "registration_endpoint": s.URL + "/register", "jwks_uri": s.URL + "/keys",
-			"response_types_supported": []string{"code"}, "code_challenge_methods_supported": []string{"S256"},
-			"token_endpoint_auth_methods_supported": []string{"none"}, "grant_types_supported": []string{"authorization_code"},
-			"scopes_supported": []string{"containers"}})
-	})
-	mux.HandleFunc("GET /keys", func(w http.ResponseWriter, r *http.Request) {
-		answer(w, 200, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Use: "sig"}}})
-	})
-	mux.HandleFunc("POST /register", func(w http.ResponseWriter, r *http.Request) {
-		var asked map[string]any
-		json.NewDecoder(r.Body).Decode(&asked)
-		asked["client_id"], asked["token_endpoint_auth_method"] = "client-1", "none"
-		answer(w, 201, asked)
-	})
-	mux.HandleFunc("GET /authorize", func(w http.ResponseWriter, r *http.Request) {
-		q := r.URL.Query()
-		s.codes["code-1"] = q
-		http.Redirect(w, r, q.Get("redirect_uri")+"?"+url.Values{"code": {"code-1"}, "state": {q.Get("state")}}.Encode(), http.StatusFound)
-	})
-	mux.HandleFunc("POST /token", func(w http.ResponseWriter, r *http.Request) {
-		r.ParseForm()
-		q := s.codes[r.Form.Get("code")]
-		if q == nil || oauth2.S256ChallengeFromVerifier(r.Form.Get("code_verifier")) != q.Get("code_challenge") {
-			answer(w, 400, map[string]any{"error": "invalid_grant"})
-			return
-		}
-		s.tokens++
-		answer(w, 200, map[string]any{"token_type": "Bearer", "expires_in": 300, "scope": s.scope,
-			"access_token": s.token(map[string]any{"aud": q.Get("resource")})})
-	})
-	s.Server = httptest.NewServer(mux)
-	t.Cleanup(s.Close)
-	return s
-}
-
-// token signs a token with some claims of its own.
-func (s *authServer) token(changes map[string]any) string {
-	now := time.Now().Unix()
-	claims := map[string]any{"iss": s.URL, "sub": s.subject, "iat": now, "exp": now + 300, "scope": s.scope,
-		"client_id": "client-1", "jti": "1"}
-	for name, value := range changes {
-		claims[name] = value
-	}
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: s.key},
-		(&jose.SignerOptions{}).WithType("at+jwt").WithHeader("kid", "k"))
-	if err == nil {
-		var text string
-		if text, err = jwt.Signed(signer).Claims(claims).Serialize(); err == nil {
-			return text
-		}
-	}
-	s.t.Error(err)
-	return ""
-}
-
-// with makes a request with a token and returns the answer and its body.
-func with(t *testing.T, d *daemontest.Daemon, method, path, token, body string) (*http.Response, string) {
-	t.Helper()
+// request makes a request with a token; "" is none.
+func request(d *daemontest.Daemon, method, path, token, body string) (*http.Response, error) {
 	req, err := http.NewRequest(method, d.URL+path, strings.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	if body != "" {
 		req.Header.Set("Content-Type", "application/json")
@@ -124,7 +36,13 @@ func with(t *testing.T, d *daemontest.Daemon, method, path, token, body string) 
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	res, err := http.DefaultClient.Do(req)
+	return http.DefaultClient.Do(req)
+}
+
+// with makes a request and returns the answer and its body.
+func with(t *testing.T, d *daemontest.Daemon, method, path, token, body string) (*http.Response, string) {
+	t.Helper()
+	res, err := request(d, method, path, token, body)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,10 +56,10 @@ func with(t *testing.T, d *daemontest.Daemon, method, path, token, body string) 
 
 // TestAccessTokens checks who a token stands for, and what it may do.
 func TestAccessTokens(t *testing.T) {
-	as := newAuthServer(t)
+	as := oauthtest.New(t)
 	const resource = "https://berth.test"
 	d := bare(t, "--oauth-issuer", as.URL, "--oauth-resource", resource, "--oauth-scope", "containers")
-	token := as.token(map[string]any{"aud": resource})
+	token := as.Token(map[string]any{"aud": resource})
 	if res, text := with(t, d, "GET", "/v1/containers", token, ""); res.StatusCode != 403 ||
 		!strings.Contains(text, "oauth:alice") || strings.Contains(res.Header.Get("WWW-Authenticate"), "scope") {
 		t.Errorf("without a key for the subject: %d %s", res.StatusCode, text)
@@ -163,7 +81,7 @@ func TestAccessTokens(t *testing.T) {
 	if json.Unmarshal([]byte(text), &hook); res.StatusCode/100 != 2 || hook.ID == "" {
 		t.Fatalf("%d %s", res.StatusCode, text)
 	}
-	bob := as.token(map[string]any{"aud": resource, "sub": "bob"})
+	bob := as.Token(map[string]any{"aud": resource, "sub": "bob"})
 	for who, c := range map[string]struct {
 		token  string
 		status int
@@ -174,23 +92,28 @@ func TestAccessTokens(t *testing.T) {
 	}
 	for name, claims := range map[string]map[string]any{"audience": {"aud": "https://other.test"},
 		"issuer": {"aud": resource, "iss": "https://evil.test"}, "expired": {"aud": resource, "exp": time.Now().Unix() - 60}} {
-		res, text := with(t, d, "GET", "/v1/containers", as.token(claims), "")
-		if want := `Bearer resource_metadata="` + resource + `/.well-known/oauth-protected-resource", scope="containers"`; res.StatusCode != 401 ||
-			res.Header.Get("WWW-Authenticate") != want {
+		res, text := with(t, d, "GET", "/v1/containers", as.Token(claims), "")
+		want := `Bearer resource_metadata="` + resource + `/.well-known/oauth-protected-resource", scope="containers"`
+		if res.StatusCode != 401 || res.Header.Get("WWW-Authenticate") != want {
 			t.Errorf("%s: %d %v %s", name, res.StatusCode, res.Header, text)
 		}
 	}
-	res, _ = with(t, d, "POST", "/mcp", as.token(map[string]any{"aud": resource, "scope": "x"}), `{}`)
+	res, _ = with(t, d, "POST", "/mcp", as.Token(map[string]any{"aud": resource, "scope": "x"}), `{}`)
 	if got := res.Header.Get("WWW-Authenticate"); res.StatusCode != 403 || !strings.Contains(got,
 		`oauth-protected-resource/mcp", error="insufficient_scope", scope="containers"`) {
 		t.Errorf("without the scope: %d %s", res.StatusCode, got)
 	}
 	// What is open with a token ends when it expires.
-	short := as.token(map[string]any{"aud": resource, "exp": time.Now().Unix() + 2})
+	short := as.Token(map[string]any{"aud": resource, "exp": time.Now().Unix() + 2})
 	begin := time.Now()
-	res, _ = with(t, d, "GET", "/v1/events", short, "") // returns when the stream ends
-	if took := time.Since(begin); res.StatusCode != 200 || took < time.Second || took > 20*time.Second {
-		t.Errorf("a stream with a token of 2 s: %d after %s", res.StatusCode, took)
+	stream, err := request(d, "GET", "/v1/events", short, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stream.Body.Close()
+	_, err = io.Copy(io.Discard, stream.Body)
+	if took := time.Since(begin); stream.StatusCode != 200 || err == nil || took < time.Second || took > 20*time.Second {
+		t.Errorf("a stream with a token of 2 s: %d, %v after %s", stream.StatusCode, err, took)
 	}
 	call[proto.Key](t, s, 200, "DELETE", "/v1/keys/"+made.ID, "")
 	if res, text := with(t, d, "GET", "/v1/containers", token, ""); res.StatusCode != 403 {
@@ -207,7 +130,7 @@ func TestProtectedResourceMetadata(t *testing.T) {
 	if res, _ := with(t, base.Daemon, "GET", "/.well-known/oauth-protected-resource", "", ""); res.StatusCode != 404 {
 		t.Errorf("without an issuer: %d", res.StatusCode)
 	}
-	as := newAuthServer(t)
+	as := oauthtest.New(t)
 	front := httptest.NewUnstartedServer(nil) // only for a port that is free
 	address := front.Listener.Addr().String()
 	front.Listener.Close()
@@ -251,7 +174,7 @@ func TestProtectedResourceMetadata(t *testing.T) {
 	}
 	defer session.Close()
 	list, err := session.ListTools(t.Context(), nil)
-	if err != nil || len(list.Tools) == 0 || as.tokens != 1 {
-		t.Errorf("%d tools after %d tokens, %v", len(list.Tools), as.tokens, err)
+	if err != nil || len(list.Tools) == 0 || as.Tokens() != 1 {
+		t.Errorf("%d tools after %d tokens, %v", len(list.Tools), as.Tokens(), err)
 	}
 }
