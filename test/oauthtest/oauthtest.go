@@ -26,7 +26,7 @@ const (
 	Scope   = "containers"
 )
 
-// A Server registers every client, gives codes to whoever asks, as a person who always consents, and gives tokens for
+// A Server registers every client, gives codes to all who ask, as a person who always consents, and gives tokens for
 // the resource that was asked for.
 type Server struct {
 	*httptest.Server
