@@ -140,12 +140,20 @@ func (k *keySet) fetch(ctx context.Context) ([]jose.JSONWebKey, error) {
 	if err != nil {
 		return nil, err
 	}
-	var set jose.JSONWebKeySet
+	var set struct {
+		Keys []json.RawMessage `json:"keys"`
+	}
 	if err := k.get(ctx, from, &set); err != nil {
 		return nil, err
 	}
 	var keys []jose.JSONWebKey
-	for _, key := range set.Keys {
+	for _, text := range set.Keys {
+		var key jose.JSONWebKey
+		// Other kinds of keys may stand beside ours (RFC 7517, section 5).
+		if err := json.Unmarshal(text, &key); err != nil {
+			k.log.Debug("a key of the authorization server is passed over", "issuer", k.issuer, "error", err)
+			continue
+		}
 		// A symmetric key is not public either.
 		if key.IsPublic() && key.Valid() && (key.Use == "" || key.Use == "sig") && len(keys) < maxKeys {
 			keys = append(keys, key)

@@ -37,7 +37,7 @@ type issuer struct {
 
 	mu     sync.Mutex
 	keys   map[string]crypto.Signer
-	extra  []jose.JSONWebKey
+	extra  []any // keys that sign nothing
 	meta   map[string]any // in place of its metadata
 	status int            // of its answers; 0: 200
 }
@@ -60,11 +60,11 @@ func newIssuer(t *testing.T) *issuer {
 			w.WriteHeader(i.status)
 			return
 		}
-		set := jose.JSONWebKeySet{Keys: slices.Clone(i.extra)}
+		keys := slices.Clone(i.extra)
 		for id, key := range i.keys {
-			set.Keys = append(set.Keys, jose.JSONWebKey{Key: key.Public(), KeyID: id, Use: "sig"})
+			keys = append(keys, jose.JSONWebKey{Key: key.Public(), KeyID: id, Use: "sig"})
 		}
-		json.NewEncoder(w).Encode(set)
+		json.NewEncoder(w).Encode(map[string]any{"keys": keys})
 	})
 	i.Server = httptest.NewServer(mux)
 	t.Cleanup(i.Close)
@@ -179,7 +179,7 @@ func TestForgedTokens(t *testing.T) {
 	}
 	secrets := [][]byte{der, pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der})}
 	// A symmetric key in the set must not count either.
-	i.change(func() { i.extra = []jose.JSONWebKey{{Key: der, KeyID: "sym"}} })
+	i.change(func() { i.extra = []any{jose.JSONWebKey{Key: der, KeyID: "sym"}} })
 	raw := func(header string, claims any) string {
 		body, _ := json.Marshal(claims)
 		return base64.RawURLEncoding.EncodeToString([]byte(header)) + "." + base64.RawURLEncoding.EncodeToString(body)
@@ -301,6 +301,26 @@ func TestIssuersMetadata(t *testing.T) {
 	i.meta = map[string]any{"jwks_uri": long.URL}
 	if _, err := i.source(t, nil).Verify(t.Context(), i.token(t, nil)); proto.CodeOf(err) != proto.Unavailable {
 		t.Errorf("a long answer: %v", err)
+	}
+}
+
+// TestUnknownKeys checks that a key of another kind does not disturb the good one beside it.
+func TestUnknownKeys(t *testing.T) {
+	const x = "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
+	for name, key := range map[string]any{
+		"curve":         map[string]any{"kty": "EC", "crv": "secp256k1", "kid": "k", "x": x, "y": x},
+		"encryption":    map[string]any{"kty": "OKP", "crv": "X25519", "kid": "k", "use": "enc", "x": x},
+		"kind":          map[string]any{"kty": "new", "kid": "k"},
+		"no kind":       map[string]any{"kid": "k"},
+		"no members":    map[string]any{"kty": "RSA", "kid": "k"},
+		"type of a kid": map[string]any{"kty": "EC", "kid": 7},
+		"no object":     "key",
+	} {
+		i := newIssuer(t)
+		i.extra = []any{key}
+		if _, err := i.source(t, nil).Verify(t.Context(), i.token(t, nil)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 
