@@ -41,7 +41,7 @@ type Source struct {
 // A Token is what a valid token says.
 type Token struct {
 	Subject string
-	Expires time.Time
+	Expires time.Time // by the slower of both clocks
 }
 
 // algorithms are those that tokens may be signed with. Symmetric ones are left out, since the key that verifies would
@@ -174,7 +174,7 @@ func (s *Source) check(claims jwt.Claims, others map[string]any) (Token, error) 
 				"%s.", scope)
 		}
 	}
-	return Token{Subject: subject, Expires: claims.Expiry.Time()}, nil
+	return Token{Subject: subject, Expires: claims.Expiry.Time().Add(clockSkew)}, nil
 }
 
 // audiences are the names of this daemon in tokens: its URL, and that of its MCP endpoint, by which MCP clients ask.
