@@ -3,6 +3,9 @@ package proto
 // KeyPrefix begins the public ID of an API key, which names it in lists and logs and gives nothing away.
 const KeyPrefix = "key_"
 
+// MaxKeyName is how long the name of an API key is at most, in bytes.
+const MaxKeyName = 128
+
 // A Quota bounds what may be done with an API key. A field that is 0 or left out does not bound.
 type Quota struct {
 	// Containers at once that it made and that have not expired.

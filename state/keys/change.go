@@ -13,7 +13,6 @@ import (
 
 // Bounds of what a request may ask for.
 const (
-	maxName     = 128                  // bytes
 	maxOwner    = 64                   // bytes
 	maxLifetime = 10 * 365 * 24 * 3600 // seconds
 	maxCount    = 1_000_000            // sessions, requests
@@ -148,8 +147,8 @@ func checkCreate(req proto.CreateKey) error {
 }
 
 func checkName(name string) error {
-	if len(name) > maxName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return proto.Invalid("name", "name %.80q: use printable text of at most %d bytes", name, maxName)
+	if len(name) > proto.MaxKeyName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
+		return proto.Invalid("name", "name %.80q: use printable text of at most %d bytes", name, proto.MaxKeyName)
 	}
 	return nil
 }

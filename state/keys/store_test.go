@@ -272,7 +272,7 @@ func TestRefusedRequests(t *testing.T) {
 	b := newBench(t)
 	for name, req := range map[string]proto.CreateKey{
 		"name":        {Name: "a\nb"},
-		"long name":   {Name: strings.Repeat("n", maxName+1)},
+		"long name":   {Name: strings.Repeat("n", proto.MaxKeyName+1)},
 		"owner":       {Owner: "a/b"},
 		"owner first": {Owner: "-a"},
 		"long owner":  {Owner: strings.Repeat("o", maxOwner+1)},

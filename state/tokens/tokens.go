@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"berth/proto"
 
@@ -52,7 +53,7 @@ var algorithms = []jose.SignatureAlgorithm{jose.ES256, jose.ES384, jose.ES512, j
 // Bounds of tokens. A header of a request has at most 64 KiB.
 const (
 	maxToken   = 16 << 10
-	maxSubject = 200
+	maxSubject = proto.MaxKeyName - len(NamePrefix)
 	clockSkew  = 30 * time.Second // how far the clocks of both servers may differ
 )
 
@@ -164,8 +165,9 @@ func (s *Source) check(claims jwt.Claims, others map[string]any) (Token, error) 
 		return Token{}, errors.New("it is bound to a key, and was sent without a proof")
 	}
 	subject, _ := others[s.cfg.Claim].(string)
-	if subject == "" || len(subject) > maxSubject {
-		return Token{}, fmt.Errorf("its claim %s is no text of at most %d bytes", s.cfg.Claim, maxSubject)
+	if subject == "" || len(subject) > maxSubject || strings.ContainsFunc(subject, unicode.IsControl) {
+		return Token{}, fmt.Errorf("its claim %s is no printable text of at most %d bytes, so it names no API key",
+			s.cfg.Claim, maxSubject)
 	}
 	scopes, _ := others["scope"].(string)
 	for _, scope := range s.cfg.Scopes {

@@ -37,7 +37,7 @@ type issuer struct {
 
 	mu     sync.Mutex
 	keys   map[string]crypto.Signer
-	extra  []any // keys that sign nothing
+	extra  []any          // keys that sign nothing
 	meta   map[string]any // in place of its metadata
 	status int            // of its answers; 0: 200
 }
@@ -209,7 +209,8 @@ func TestForgedTokens(t *testing.T) {
 		"path of the audience": {"aud": resource + "/other"},
 		"expired":              {"exp": now - 60}, "no expiry": {"exp": nil}, "not yet": {"nbf": now + 60}, "issued later": {"iat": now + 60},
 		"no subject": {"sub": nil}, "empty subject": {"sub": ""}, "number for a subject": {"sub": 7},
-		"long subject": {"sub": strings.Repeat("a", maxSubject+1)}, "bound": {"cnf": map[string]string{"jkt": "x"}},
+		"long subject":     {"sub": strings.Repeat("a", proto.MaxKeyName-len(NamePrefix)+1)},
+		"no name of a key": {"sub": "a\u0085b"}, "bound": {"cnf": map[string]string{"jkt": "x"}},
 	} {
 		forged[name] = i.token(t, changes)
 	}
