@@ -187,7 +187,7 @@ func (k *keySet) discover(ctx context.Context) (string, error) {
 		if meta.Issuer != k.issuer {
 			return "", fmt.Errorf("%s is of the issuer %.200q and not of %q", at, meta.Issuer, k.issuer)
 		}
-		if err := checkURL(meta.Keys); err != nil {
+		if err := checkKeysURL(meta.Keys); err != nil {
 			return "", fmt.Errorf("the jwks_uri of %s: %w", at, err)
 		}
 		return meta.Keys, nil

@@ -80,16 +80,30 @@ func Open(cfg Config) (*Source, error) {
 	return &Source{cfg: cfg, keys: newKeySet(cfg.Issuer, cfg.Now, cfg.Log)}, nil
 }
 
-// checkURL accepts https, and http on this machine.
+// checkURL accepts the URL of an issuer or of this daemon: https, and http on this machine.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
 		return fmt.Errorf("%q is no URL; write it as https://example.org, without a query", text)
 	}
+	return checkScheme(u)
+}
+
+// checkKeysURL accepts where an issuer may publish its keys. Unlike an issuer it can have a query.
+func checkKeysURL(text string) error {
+	u, err := url.Parse(text)
+	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
+		return fmt.Errorf("the authorization server publishes %.200q, which is no whole URL without a user and a "+
+			"fragment", text)
+	}
+	return checkScheme(u)
+}
+
+func checkScheme(u *url.URL) error {
 	ip := net.ParseIP(u.Hostname())
 	if local := u.Hostname() == "localhost" || ip != nil && ip.IsLoopback(); u.Scheme != "https" &&
 		(u.Scheme != "http" || !local) {
-		return fmt.Errorf("%q has to begin with https://", text)
+		return fmt.Errorf("%.200q has to begin with https://", u)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"bytes"
 	"context"
 	"crypto"
 	"crypto/ecdsa"
@@ -293,6 +294,18 @@ func TestIssuersMetadata(t *testing.T) {
 	if _, err := i.source(t, nil).Verify(t.Context(), i.token(t, nil)); proto.CodeOf(err) != proto.Unavailable ||
 		i.fetched.Load() != 0 {
 		t.Errorf("a redirect: %v", err)
+	}
+	i = newIssuer(t)
+	i.meta = map[string]any{"jwks_uri": i.URL + "/keys?p=policy"}
+	if _, err := i.source(t, nil).Verify(t.Context(), i.token(t, nil)); err != nil {
+		t.Errorf("keys with a query: %v", err)
+	}
+	var log bytes.Buffer
+	i = newIssuer(t)
+	i.meta = map[string]any{"jwks_uri": "keys"}
+	i.source(t, func(c *Config) { c.Log = slog.New(slog.NewTextHandler(&log, nil)) }).Verify(t.Context(), i.token(t, nil))
+	if text := log.String(); !strings.Contains(text, "the authorization server publishes") || strings.Contains(text, "write it") {
+		t.Errorf("the log says %s", text)
 	}
 	long := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Write([]byte(`{"keys":[` + strings.Repeat(" ", maxDocument) + `]}`))
