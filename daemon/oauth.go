@@ -18,6 +18,7 @@ func (d *Daemon) openTokens() (err error) {
 	if d.tokens, err = tokens.Open(cfg); err != nil {
 		return fmt.Errorf("--oauth-issuer and --oauth-resource: %w", err)
 	}
+	d.keep(d.tokens)
 	return nil
 }
 

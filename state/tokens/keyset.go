@@ -19,12 +19,13 @@ import (
 )
 
 // Times of the keys of an issuer. A key that the issuer has removed is known for keysFresh at most, while the issuer
-// answers, and for keysLast if it does not. Tokens with unknown keys cause one request in keysPause.
+// answers within answerSoon, and for keysLast if it does not. Tokens with unknown keys cause one request in keysPause.
 const (
 	keysFresh  = 15 * time.Minute
 	keysLast   = 24 * time.Hour
 	keysPause  = 30 * time.Second
 	fetchLimit = 10 * time.Second
+	answerSoon = time.Second
 )
 
 // Bounds of what an issuer answers.
@@ -40,19 +41,38 @@ type keySet struct {
 	log    *slog.Logger
 	client *http.Client
 
-	fetching chan struct{} // holds a token while the keys are fetched
+	ctx    context.Context // ends with the keySet
+	cancel context.CancelFunc
+	ended  sync.WaitGroup // of the fetch that runs
 
 	mu    sync.Mutex // guards what follows
 	keys  []jose.JSONWebKey
 	got   time.Time // zero: never
 	asked time.Time
+	runs  *fetching // nil: none
+}
+
+// A fetching is a fetch of the keys, which serves all requests that come meanwhile.
+type fetching struct {
+	began time.Time
+	done  chan struct{} // closed at its end
+	err   error         // to be read after done
 }
 
 func newKeySet(issuer string, now func() time.Time, log *slog.Logger) *keySet {
 	// A redirect could lead to a server that the operator did not name.
 	refuse := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
-	return &keySet{issuer: issuer, now: now, log: log, fetching: make(chan struct{}, 1),
-		client: &http.Client{Timeout: fetchLimit, CheckRedirect: refuse}}
+	k := &keySet{issuer: issuer, now: now, log: log, client: &http.Client{Timeout: fetchLimit, CheckRedirect: refuse}}
+	k.ctx, k.cancel = context.WithCancel(context.Background())
+	return k
+}
+
+// close ends the fetch that runs, and lets none begin.
+func (k *keySet) close() {
+	k.mu.Lock()
+	k.cancel()
+	k.mu.Unlock()
+	k.ended.Wait()
 }
 
 // errNoKeys is the answer while the issuer's keys cannot be fetched. It is not the client's fault.
@@ -65,7 +85,7 @@ func (k *keySet) find(ctx context.Context, id, algorithm string) (any, error) {
 	if key != nil && fresh {
 		return key, nil
 	}
-	failed := k.fetchOnce(ctx)
+	failed := k.refresh(ctx, key != nil)
 	if key, fresh = k.known(id, algorithm); key != nil {
 		return key, nil // old ones are good for a while
 	}
@@ -101,37 +121,57 @@ func (k *keySet) known(id, algorithm string) (key any, fresh bool) {
 	return nil, age < keysFresh
 }
 
-// fetchOnce fetches the keys, unless they were asked for just now. Of many requests one fetches, and the others wait.
-func (k *keySet) fetchOnce(ctx context.Context) error {
+// refresh waits until the keys are fetched, unless they were asked for just now. A request that has an old key waits only
+// as long as an issuer that answers needs.
+func (k *keySet) refresh(ctx context.Context, hasOld bool) error {
+	f := k.start()
+	if f == nil {
+		return nil
+	}
+	var soon <-chan time.Time // never, without an old key
+	if hasOld {
+		soon = time.After(time.Until(f.began.Add(answerSoon)))
+	}
 	select {
-	case k.fetching <- struct{}{}:
-		defer func() { <-k.fetching }()
+	case <-f.done:
+		return f.err
+	case <-soon:
+		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	k.mu.Lock()
-	now := k.now()
-	early := now.Sub(k.asked) < keysPause && now.After(k.asked)
-	if !early {
-		k.asked = now
-	}
-	k.mu.Unlock()
-	if early {
-		return nil
-	}
-	// The request that asks first may go away; the keys are for all.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 3*fetchLimit)
-	defer cancel()
-	keys, err := k.fetch(ctx)
+}
+
+// start returns the fetch that runs, or begins one. It returns nil if the keys were asked for just now.
+func (k *keySet) start() *fetching {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err != nil {
-		k.log.Warn("the keys of the authorization server cannot be fetched; check --oauth-issuer", "issuer", k.issuer,
-			"error", err)
-		return errNoKeys
+	now := k.now()
+	if k.runs != nil || k.ctx.Err() != nil || now.Sub(k.asked) < keysPause && now.After(k.asked) {
+		return k.runs
 	}
-	k.keys, k.got = keys, now
-	return nil
+	// The request that asks first may go away; the keys are for all.
+	ctx, cancel := context.WithTimeout(k.ctx, 3*fetchLimit)
+	f := &fetching{began: time.Now(), done: make(chan struct{})}
+	k.asked, k.runs = now, f
+	k.ended.Go(func() {
+		defer cancel()
+		keys, err := k.fetch(ctx)
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.runs = nil
+		defer close(f.done)
+		if err == nil {
+			k.keys, k.got = keys, now
+			return
+		}
+		f.err = errNoKeys
+		if k.ctx.Err() == nil {
+			k.log.Warn("the keys of the authorization server cannot be fetched; check --oauth-issuer", "issuer",
+				k.issuer, "error", err)
+		}
+	})
+	return f
 }
 
 // fetch asks the issuer where its keys are, and for the keys.

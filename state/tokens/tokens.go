@@ -80,6 +80,12 @@ func Open(cfg Config) (*Source, error) {
 	return &Source{cfg: cfg, keys: newKeySet(cfg.Issuer, cfg.Now, cfg.Log)}, nil
 }
 
+// Close ends what runs. Tokens whose keys are known are still verified.
+func (s *Source) Close() error {
+	s.keys.close()
+	return nil
+}
+
 // checkURL accepts the URL of an issuer or of this daemon: https, and http on this machine.
 func checkURL(text string) error {
 	u, err := url.Parse(text)

@@ -41,6 +41,7 @@ type issuer struct {
 	extra  []any          // keys that sign nothing
 	meta   map[string]any // in place of its metadata
 	status int            // of its answers; 0: 200
+	silent chan struct{}  // not nil: it answers for its keys when this is closed
 }
 
 func newIssuer(t *testing.T) *issuer {
@@ -53,8 +54,17 @@ func newIssuer(t *testing.T) *issuer {
 		maps.Copy(meta, i.meta)
 		json.NewEncoder(w).Encode(meta)
 	})
-	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/keys", func(w http.ResponseWriter, r *http.Request) {
 		i.fetched.Add(1)
+		i.mu.Lock()
+		silent := i.silent
+		i.mu.Unlock()
+		if silent != nil {
+			select {
+			case <-silent:
+			case <-r.Context().Done():
+			}
+		}
 		i.mu.Lock()
 		defer i.mu.Unlock()
 		if i.status != 0 {
@@ -133,6 +143,7 @@ func (i *issuer) source(t *testing.T, change func(*Config)) *Source {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.Close() })
 	return s
 }
 
@@ -272,6 +283,51 @@ func TestKeysRotate(t *testing.T) {
 		if _, err := s.Verify(t.Context(), two); proto.CodeOf(err) != proto.Unavailable {
 			t.Errorf("a day later: %v", err)
 		}
+	}
+}
+
+// TestSilentIssuer checks that an issuer that does not answer stops no token whose key is known, that its answer counts
+// when it comes, and that the end does not wait for it.
+func TestSilentIssuer(t *testing.T) {
+	i := newIssuer(t)
+	var skew atomic.Int64
+	s := i.source(t, func(c *Config) { c.Now = func() time.Time { return time.Now().Add(time.Duration(skew.Load())) } })
+	lasting := map[string]any{"exp": time.Now().Add(240 * time.Hour).Unix()}
+	one := i.token(t, lasting)
+	if _, err := s.Verify(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	silent := make(chan struct{})
+	i.change(func() { i.silent = silent })
+	key := i.add("two")
+	skew.Add(int64(keysFresh + time.Second))
+	for range 20 {
+		ctx, cancel := context.WithTimeout(t.Context(), fetchLimit/2)
+		if _, err := s.Verify(ctx, one); err != nil || ctx.Err() != nil {
+			t.Fatalf("a token with a known key: %v, %v", err, ctx.Err())
+		}
+		cancel()
+	}
+	answered := time.AfterFunc(100*time.Millisecond, func() { close(silent) })
+	defer answered.Stop()
+	two := sign(t, jose.ES256, key, "at+jwt", "two", i.claims(lasting))
+	if _, err := s.Verify(t.Context(), two); err != nil {
+		t.Errorf("a key of the late answer: %v", err)
+	}
+	if n := i.fetched.Load(); n != 2 {
+		t.Errorf("the keys were fetched %d times", n)
+	}
+	i.change(func() { i.silent = make(chan struct{}) })
+	skew.Add(int64(keysFresh + time.Second))
+	if _, err := s.Verify(t.Context(), one); err != nil {
+		t.Errorf("the second time: %v", err)
+	}
+	begin := time.Now()
+	if err := s.Close(); err != nil || time.Since(begin) > fetchLimit/2 {
+		t.Errorf("the end: %v after %s", err, time.Since(begin))
+	}
+	if _, err := s.Verify(t.Context(), one); err != nil {
+		t.Errorf("after the end: %v", err)
 	}
 }
 
