@@ -303,6 +303,11 @@ func TestPauses(t *testing.T) {
 		{state{Tried: time.Now().Add(-time.Hour), Next: hour, Failures: 4}, 0, -2 * time.Hour},
 		{state{Tried: hour, Next: hour.Add(time.Hour), Failures: 4}, 0, math.MinInt64}, // the clock was set back
 		{state{}, 0, math.MinInt64},
+		// tries whose end no daemon has seen
+		{state{Tried: time.Now(), Unended: 1}, leastPause, leastPause - 5*time.Second},
+		{state{Tried: time.Now().Add(-90 * time.Second), Unended: 1}, 0, math.MinInt64},
+		{state{Tried: time.Now(), Unended: 4}, pauses[3], pauses[3] - 5*time.Second},
+		{state{Tried: time.Now(), Unended: 99}, pauses[5], pauses[5] - 5*time.Second},
 	} {
 		if err := errorsOf(os.MkdirAll(s.cfg.Dir, 0o700), c.state.write(s.cfg.Dir)); err != nil {
 			t.Fatal(err)
@@ -343,6 +348,41 @@ func TestCloseRemovesRecords(t *testing.T) {
 	if st := m.Status(); st.Tries != 0 {
 		t.Errorf("the end of the daemon counts as a failure: %+v", st)
 	}
+}
+
+// TestEndedTries checks that daemons that end amid a try do not ask the authority at each start.
+func TestEndedTries(t *testing.T) {
+	s := newSite(t, acmetest.Config{})
+	s.cfg.Settings["check"] = "none" // so that a try takes two minutes
+	for n := range 2 {
+		m := s.start()
+		s.await(m, "an order", func(Status) bool { return s.authority.Orders() == n+1 })
+		if st := readState(s.cfg.Dir); st.Unended != n+1 || time.Since(st.Tried) > time.Minute {
+			t.Errorf("while try %d runs: %+v", n, st)
+		}
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+		st := readState(s.cfg.Dir)
+		st.Tried = st.Tried.Add(-90 * time.Second) // the next start is so much later
+		if err := st.write(s.cfg.Dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	m, err := Open(s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.forgetPause()
+	if d := time.Until(m.next(t.Context(), nil)); d < 3*time.Minute || m.Status().Tries != 0 {
+		t.Errorf("the third try is to be after %s: %+v", d, m.Status())
+	}
+	s.cfg.Settings["check"] = s.names.Address
+	if err := os.Remove(stateFile(s.cfg.Dir)); err != nil {
+		t.Fatal(err)
+	}
+	s.await(s.start(), "a certificate", issued)
+	s.await(m, "the end of a try", func(Status) bool { return readState(s.cfg.Dir).Unended == 0 })
 }
 
 // TestRefusals checks that wrong configurations are refused at the start.

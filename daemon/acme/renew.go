@@ -44,6 +44,7 @@ func (m *Manager) run(ctx context.Context) {
 			}
 			continue
 		}
+		m.begin()
 		err := m.obtain(ctx, cert)
 		if ctx.Err() == nil {
 			m.note(err)
@@ -51,12 +52,33 @@ func (m *Manager) run(ctx context.Context) {
 	}
 }
 
-// forgetPause shortens the pause after a failure of the daemon before.
+// forgetPause shortens the pause after a failure of the daemon before. A try that it did not end is followed by the
+// pause of a failure, so that a daemon that is started over and over does not order each time.
 func (m *Manager) forgetPause() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if soon := m.state.Tried.Add(leastPause); !m.state.Limited && m.state.Next.After(soon) {
 		m.state.Next = soon
+	}
+	if n := m.state.Unended; n > 0 {
+		pause := max(leastPause, pauses[min(n, len(pauses))-1])
+		m.state.Next = later(m.state.Next, m.state.Tried.Add(pause))
+	}
+}
+
+// begin records that a try begins.
+func (m *Manager) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.state.Tried = time.Now()
+	m.state.Unended++
+	m.keepState()
+}
+
+// keepState writes the state. The caller holds mu.
+func (m *Manager) keepState() {
+	if err := m.state.write(m.cfg.Dir); err != nil {
+		m.cfg.Log.Error("the state of the certificate cannot be written", "error", err)
 	}
 }
 
@@ -161,10 +183,9 @@ func (m *Manager) note(err error) {
 		pause += rand.N(pause / 10)
 		m.state.Tried, m.state.Next, m.state.Error = now, now.Add(pause), err.Error()
 		m.state.Failures++
+		m.state.Unended = 0
 	}
-	if err := m.state.write(m.cfg.Dir); err != nil {
-		m.cfg.Log.Error("the state of the certificate cannot be written", "error", err)
-	}
+	m.keepState()
 	if err != nil {
 		m.cfg.Log.Error("no certificate from the ACME authority", "error", err, "do", advice(err, m.setter != nil),
 			"failures", m.state.Failures, "next", m.state.Next.Truncate(time.Second))

@@ -20,6 +20,7 @@ type state struct {
 	Failures  int       `json:"failures,omitempty"`  // in a row
 	Error     string    `json:"error,omitempty"`     // of the last try
 	Limited   bool      `json:"limited,omitempty"`   // the authority asked to wait
+	Unended   int       `json:"unended,omitempty"`   // tries in a row whose end no daemon has seen
 }
 
 func stateFile(dir string) string { return filepath.Join(dir, "state.json") }
