@@ -121,8 +121,8 @@ func (k *keySet) known(id, algorithm string) (key any, fresh bool) {
 	return nil, age < keysFresh
 }
 
-// refresh waits until the keys are fetched, unless they were asked for just now. A request that has an old key waits only
-// as long as an issuer that answers needs.
+// refresh waits until the keys are fetched, unless they were asked for just now. A request that has an old key waits
+// only as long as an issuer that answers needs.
 func (k *keySet) refresh(ctx context.Context, hasOld bool) error {
 	f := k.start()
 	if f == nil {
