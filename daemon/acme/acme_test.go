@@ -19,7 +19,10 @@ import (
 	"testing"
 	"time"
 
+	"berth/daemon/acme/records"
 	"berth/test/acmetest"
+
+	"github.com/mholt/acmez/v3/acme"
 )
 
 func TestMain(m *testing.M) {
@@ -348,6 +351,37 @@ func TestCloseRemovesRecords(t *testing.T) {
 	if st := m.Status(); st.Tries != 0 {
 		t.Errorf("the end of the daemon counts as a failure: %+v", st)
 	}
+}
+
+// TestSlowCleaning checks that a slow program has its time to remove a record, unless the daemon ends.
+func TestSlowCleaning(t *testing.T) {
+	defer func(was time.Duration) { cleanLimit = was }(cleanLimit)
+	cleanLimit = 50 * time.Millisecond
+	program := filepath.Join(t.TempDir(), "hook")
+	if err := os.WriteFile(program, []byte("#!/bin/sh\nexec sleep 0.5\n"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	setter, err := records.New("exec", map[string]string{"program": program})
+	if err != nil {
+		t.Fatal(err)
+	}
+	solver := dnsSolver{setter}
+	if err := solver.CleanUp(t.Context(), acme.Challenge{}); err != nil {
+		t.Errorf("while the daemon runs: %v", err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, cancel)
+	for name, ctx := range map[string]context.Context{"ends before": canceled(), "ends meanwhile": ctx} {
+		if err := solver.CleanUp(ctx, acme.Challenge{}); err == nil || !strings.Contains(err.Error(), "it was ended") {
+			t.Errorf("the daemon %s: %v", name, err)
+		}
+	}
+}
+
+func canceled() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
 }
 
 // TestEndedTries checks that daemons that end amid a try do not ask the authority at each start.

@@ -28,14 +28,22 @@ func (s dnsSolver) Wait(ctx context.Context, c acme.Challenge) error {
 	return s.setter.Await(ctx, c.DNS01TXTRecordName(), c.DNS01KeyAuthorization())
 }
 
-// cleanLimit is how long the removal of a record may delay the end of the daemon.
-const cleanLimit = 10 * time.Second
+// cleanLimit is how long the removal of a record may delay the end of the daemon. A test shortens it.
+var cleanLimit = 10 * time.Second
 
-// CleanUp implements acmez.Solver. It removes the record also when the daemon ends meanwhile.
+// CleanUp implements acmez.Solver. It removes the record also when the daemon ends meanwhile, which then waits no
+// longer than cleanLimit.
 func (s dnsSolver) CleanUp(ctx context.Context, c acme.Challenge) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanLimit)
+	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
-	return s.setter.Unset(ctx, c.DNS01TXTRecordName(), c.DNS01KeyAuthorization())
+	stop := context.AfterFunc(ctx, func() {
+		// A try whose time is over is not the end of the daemon.
+		if errors.Is(ctx.Err(), context.Canceled) {
+			time.AfterFunc(cleanLimit, cancel)
+		}
+	})
+	defer stop()
+	return s.setter.Unset(lasting, c.DNS01TXTRecordName(), c.DNS01KeyAuthorization())
 }
 
 // answers answers challenges over HTTP, on a port of its own. It implements acmez.Solver.
