@@ -10,7 +10,7 @@ GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './r
 	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test test-browser quick mutants check lint serve doctor clean help
+.PHONY: all demo test test-browser test-e2b-frameworks quick mutants check lint serve doctor clean help
 all: setup $(BIN)/berth $(BIN)/berth-guest runtimes builder ## build everything but gVisor into bin/
 
 include mk/setup.mk
@@ -54,6 +54,12 @@ test-browser: all setup-browser ## visit ports of containers with Chromium (2 GB
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 40m -v ./test/browser
 
+test-e2b-frameworks: all setup-test ## work through three frameworks' E2B clients (300 MB of disk)
+	@mkdir -p .cache/images
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		BERTH_FRAMEWORKS=1 go test -count=1 -timeout 40m -v -run TestFrameworks ./test/e2bclients
+
 mutants: all gvisor setup-test ## break one promise of docs/security.md at a time, and see that tests notice; 30 minutes
 	@mkdir -p .cache/images
 	@./bin/berth image build base --output .cache/images/base.tar
@@ -90,4 +96,4 @@ clean: ## remove what was built
 	rm -rf $(BIN) .cache demo-out
 
 help:
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
