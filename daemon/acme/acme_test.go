@@ -21,6 +21,7 @@ import (
 
 	"berth/daemon/acme/records"
 	"berth/test/acmetest"
+	"berth/test/needs"
 
 	"github.com/mholt/acmez/v3/acme"
 )
@@ -464,6 +465,61 @@ func TestRefusals(t *testing.T) {
 	}
 	if err := CheckSetting("token", "x"); err == nil {
 		t.Error("an unknown setting is taken")
+	}
+}
+
+// TestReplaceablePrograms checks that no program is taken, or run later, that another user could replace.
+func TestReplaceablePrograms(t *testing.T) {
+	needs.Root(t)
+	const other = 777
+	link := func(to, at string) error { return errorsOf(os.Remove(at), os.Symlink(to, at)) }
+	for name, c := range map[string]struct {
+		spoil func(dir, program string) error
+		says  string
+	}{
+		"good":                     {func(string, string) error { return nil }, ""},
+		"its owner":                {func(_, p string) error { return os.Chown(p, other, 0) }, "belongs to user 777"},
+		"its group":                {func(_, p string) error { return os.Chmod(p, 0o770) }, "chmod go-w"},
+		"its directory":            {func(d, _ string) error { return os.Chmod(d+"/a/b", 0o777) }, "/a/b (mode 0777)"},
+		"the group of a directory": {func(d, _ string) error { return os.Chmod(d+"/a", 0o770) }, "/a (mode 0770)"},
+		"the owner of a directory": {func(d, _ string) error { return os.Chown(d+"/a", other, 0) }, "/a belongs to user 777"},
+		"a directory with the sticky bit": {func(d, _ string) error {
+			return os.Chmod(d+"/a", 0o777|os.ModeSticky) // as /tmp
+		}, ""},
+		"a good link":      {func(d, p string) error { return link("/bin/true", p) }, ""},
+		"the link's owner": {func(d, p string) error { return errorsOf(link("/bin/true", p), os.Lchown(p, other, 0)) }, "belongs"},
+		"where a link leads": {func(d, p string) error {
+			return errorsOf(os.Mkdir(d+"/open", 0o700), os.Rename(p, d+"/open/hook"), os.Symlink("../../open/hook", p),
+				os.Chmod(d+"/open", 0o777))
+		}, "/open (mode 0777)"},
+		"the way up from a link": {func(d, p string) error {
+			// links to a/b/far/../hook, which is open/hook
+			return errorsOf(os.MkdirAll(d+"/open/far", 0o700), os.Rename(p, d+"/open/hook"), os.Symlink(d+"/open/far", d+"/a/b/far"),
+				os.Symlink("far/../hook", p), os.Chmod(d+"/open/hook", 0o770))
+		}, "/open/hook (mode 0770)"},
+		"a link to itself": {func(d, p string) error { return link(p, p) }, "links"},
+	} {
+		dir := t.TempDir()
+		program := filepath.Join(dir, "a/b/hook")
+		if err := errorsOf(os.MkdirAll(filepath.Dir(program), 0o700),
+			os.WriteFile(program, []byte("#!/bin/sh\n"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		setter, err := records.New("exec", map[string]string{"program": program})
+		if err == nil {
+			err = c.spoil(dir, program)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		for when, err := range map[string]error{"later": setter.Set(t.Context(), "x", "y"), "at the start": func() error {
+			_, err := records.New("exec", map[string]string{"program": program})
+			return err
+		}()} {
+			if c.says == "" && err != nil || c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says)) {
+				t.Errorf("%s, %s: %v", name, when, err)
+			}
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package records
 import (
 	"context"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,7 +38,7 @@ func newProgram(settings map[string]string) (Provider, error) {
 	return p, p.check()
 }
 
-// check refuses a program that other users than the daemon's could replace.
+// check refuses a program that other users than root and the daemon's could replace.
 func (p *program) check() error {
 	fi, err := os.Stat(p.path)
 	switch {
@@ -45,9 +46,68 @@ func (p *program) check() error {
 		return fmt.Errorf("program: %w", err)
 	case !fi.Mode().IsRegular() || fi.Mode()&0o111 == 0:
 		return fmt.Errorf("program: %s cannot be executed", p.path)
-	case fi.Mode()&0o022 != 0:
-		return fmt.Errorf("program: others may change %s (mode %04o), and it runs as the daemon's user; run "+
-			"chmod go-w on it", p.path, fi.Mode().Perm())
+	}
+	return checkPath(p.path)
+}
+
+// maxLinks bounds the symbolic links on a path, as the kernel does.
+const maxLinks = 40
+
+// checkPath refuses a file that another user could change or replace: itself, in a directory above it, or by a link
+// that leads to it.
+func checkPath(path string) error {
+	for range maxLinks {
+		target, err := nextPath(path)
+		if err != nil || target == "" {
+			return err
+		}
+		path = target
+	}
+	return fmt.Errorf("program: %s has more than %d symbolic links", path, maxLinks)
+}
+
+// nextPath checks a path from the root to its first link, and returns the path with the link's target in its place; ""
+// means that it has no link.
+func nextPath(path string) (target string, err error) {
+	names := strings.Split(strings.TrimPrefix(path, "/"), "/")
+	at := "/"
+	for i := 0; ; i++ {
+		fi, err := os.Lstat(at)
+		if err != nil {
+			return "", fmt.Errorf("program: %w", err)
+		}
+		if err := checkOwned(at, fi); err != nil {
+			return "", err
+		}
+		if fi.Mode()&fs.ModeSymlink != 0 {
+			to, err := os.Readlink(at)
+			if err != nil {
+				return "", fmt.Errorf("program: %w", err)
+			}
+			if !filepath.IsAbs(to) {
+				to = filepath.Dir(at) + "/" + to
+			}
+			return strings.Join(append([]string{to}, names[i:]...), "/"), nil
+		}
+		if i == len(names) {
+			return "", nil
+		}
+		at = filepath.Join(at, names[i]) // ".." is right, since no part of at is a link
+	}
+}
+
+// checkOwned refuses what belongs to another user, or what others may write to. In a directory with the sticky bit,
+// such as /tmp, others cannot replace what is not theirs.
+func checkOwned(path string, fi fs.FileInfo) error {
+	mode := fi.Mode()
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok && st.Uid != 0 && int(st.Uid) != os.Geteuid() {
+		return fmt.Errorf("program: %s belongs to user %d, who could replace what runs as the daemon's user; run "+
+			"chown root on it", path, st.Uid)
+	}
+	safe := mode&fs.ModeSymlink != 0 || mode.IsDir() && mode&fs.ModeSticky != 0
+	if mode&0o022 != 0 && !safe {
+		return fmt.Errorf("program: others may change %s (mode %04o), and what it leads to runs as the daemon's user; "+
+			"run chmod go-w on it", path, mode.Perm())
 	}
 	return nil
 }
