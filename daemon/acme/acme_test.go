@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/x509"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"slices"
@@ -523,6 +525,39 @@ func TestReplaceablePrograms(t *testing.T) {
 	}
 }
 
+// TestCertificateByAcmeDNS checks the way to a certificate by an acme-dns server, with _acme-challenge as an alias of an
+// alias of its name.
+func TestCertificateByAcmeDNS(t *testing.T) {
+	s := newSite(t, acmetest.Config{})
+	s.authority = acmetest.New(t, acmetest.Config{Resolver: s.names.Resolver(t)})
+	s.names.Alias("_acme-challenge."+domain, "hop.zone.test")
+	s.names.Alias("hop.zone.test", "s1.auth.test")
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var body struct{ Subdomain, Txt string }
+		json.NewDecoder(r.Body).Decode(&body)
+		s.names.Put(body.Subdomain+".auth.test", body.Txt)
+	}))
+	t.Cleanup(server.Close)
+	s.cfg.Authority, s.cfg.DNS = s.authority.URL, "acme-dns"
+	s.cfg.Settings = map[string]string{"ca": s.authority.CAFile, "check": s.names.Address, "url": server.URL,
+		"username": "u", "password": "p", "subdomain": "s1", "wait": "5s"}
+	m := s.start()
+	s.await(m, "a certificate", func(st Status) bool { return issued(st) || failed(st) })
+	s.cert(domain, "x."+domain)
+	if err := m.Close(); err != nil {
+		t.Error(err)
+	}
+	s.names.Alias("s1.auth.test", "hop.zone.test")
+	setter, err := records.New("acme-dns", map[string]string{"check": s.names.Address, "url": server.URL,
+		"username": "u", "password": "p", "subdomain": "s1", "wait": "1s"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := setter.Await(t.Context(), "_acme-challenge."+domain, "x"); err == nil || !strings.Contains(err.Error(), "aliases") {
+		t.Errorf("aliases in a circle: %v", err)
+	}
+}
+
 // TestAcmeDNS checks the calls of an acme-dns server.
 func TestAcmeDNS(t *testing.T) {
 	s := newSite(t, acmetest.Config{})
@@ -544,7 +579,11 @@ func TestAcmeDNS(t *testing.T) {
 	s.cfg.DNS = "acme-dns"
 	s.cfg.Settings = map[string]string{"ca": s.authority.CAFile, "url": "http://" + l.Addr().String() + "/base",
 		"username": "u1", "password": "p1", "subdomain": "s1"}
-	s.await(s.start(), "a failure", failed)
+	m := s.start()
+	s.await(m, "a failure", failed)
+	if err := m.Close(); err != nil { // the log is written behind the status
+		t.Error(err)
+	}
 	mu.Lock()
 	defer mu.Unlock()
 	if !strings.HasPrefix(got[0], `POST/base/updateu1p1{"subdomain":"s1","txt":"`) {

@@ -30,6 +30,7 @@ type NameServer struct {
 
 	mu      sync.Mutex
 	texts   map[string][]string
+	aliases map[string]string
 	added   int
 	dropped bool
 }
@@ -41,12 +42,54 @@ func StartNameServer(t *testing.T) *NameServer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &NameServer{Address: l.Addr().String(), texts: map[string][]string{}}
-	server := &dns.Server{Listener: l, Handler: s, TsigSecret: map[string]string{Key: Secret},
+	s := &NameServer{Address: l.Addr().String(), texts: map[string][]string{}, aliases: map[string]string{}}
+	serve(t, l, s)
+	return s
+}
+
+func serve(t *testing.T, l net.Listener, h dns.Handler) {
+	server := &dns.Server{Listener: l, Handler: h, TsigSecret: map[string]string{Key: Secret},
 		MsgAcceptFunc: func(dns.Header) dns.MsgAcceptAction { return dns.MsgAccept }}
 	go server.ActivateAndServe()
 	t.Cleanup(func() { server.Shutdown() })
-	return s
+}
+
+// Resolver starts a server that follows aliases, as an authority's does, and returns its address.
+func (s *NameServer) Resolver(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	serve(t, l, dns.HandlerFunc(func(w dns.ResponseWriter, r *dns.Msg) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		m := new(dns.Msg).SetReply(r)
+		for q := r.Question[0]; len(m.Answer) < 10; {
+			s.query(m, q)
+			alias := s.aliases[dns.CanonicalName(q.Name)]
+			if alias == "" {
+				break
+			}
+			q.Name = alias
+		}
+		_ = w.WriteMsg(m)
+	}))
+	return l.Addr().String()
+}
+
+// Alias makes a name an alias of another (CNAME). The server itself answers with the alias alone.
+func (s *NameServer) Alias(name, of string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aliases[dns.CanonicalName(name)] = dns.CanonicalName(of)
+}
+
+// Put adds a TXT value of a name, as a server does that takes it otherwise than by an update.
+func (s *NameServer) Put(name, value string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.texts[dns.CanonicalName(name)] = append(s.texts[dns.CanonicalName(name)], value)
 }
 
 // Texts returns the TXT values of a name, and how many were ever added to any.
@@ -104,13 +147,17 @@ func (s *NameServer) query(m *dns.Msg, q dns.Question) {
 	soa := &dns.SOA{Hdr: dns.RR_Header{Name: Zone, Rrtype: dns.TypeSOA, Class: dns.ClassINET}, Ns: "ns." + Zone,
 		Mbox: "root." + Zone}
 	values := s.texts[dns.CanonicalName(q.Name)]
+	alias := s.aliases[dns.CanonicalName(q.Name)]
 	switch {
+	case alias != "":
+		header.Rrtype = dns.TypeCNAME
+		m.Answer = append(m.Answer, &dns.CNAME{Hdr: header, Target: alias})
 	case q.Qtype == dns.TypeTXT && len(values) > 0:
 		for _, value := range values {
 			m.Answer = append(m.Answer, &dns.TXT{Hdr: header, Txt: []string{value}})
 		}
 	case q.Qtype == dns.TypeA && len(values) == 0:
-		m.Answer = []dns.RR{&dns.A{Hdr: header, A: net.IPv4(127, 0, 0, 1)}}
+		m.Answer = append(m.Answer, &dns.A{Hdr: header, A: net.IPv4(127, 0, 0, 1)})
 	default:
 		m.Ns = []dns.RR{soa}
 	}

@@ -21,25 +21,43 @@ func checkServer(setting, text string) error {
 	return nil
 }
 
-// missing returns which name server does not have a record yet, or nil.
+// maxAliases bounds how many aliases (CNAME) of a record are followed, one behind the other.
+const maxAliases = 8
+
+// missing returns which name server does not have a record yet, or nil. It follows aliases as the authority does.
 func (s *Setter) missing(ctx context.Context, name, value string) error {
+	at := s.at(name)
+	for range maxAliases {
+		alias, err := s.missingAt(ctx, at, value)
+		if alias == "" || err != nil {
+			return err
+		}
+		at = alias
+	}
+	return fmt.Errorf("the name has more than %d aliases (CNAME), one behind the other", maxAliases)
+}
+
+// missingAt returns which name server does not have a record at a name, or the other name that the name is an alias of.
+func (s *Setter) missingAt(ctx context.Context, name, value string) (alias string, err error) {
 	servers := []string{s.check}
 	if s.check == "" {
-		var err error
-		if servers, err = serversOf(ctx, s.at(name)); err != nil {
-			return err
+		if servers, err = serversOf(ctx, name); err != nil {
+			return "", err
 		}
 	}
 	for _, server := range servers {
-		values, err := texts(ctx, server, s.at(name))
-		if err != nil {
-			return fmt.Errorf("asking %s: %w", server, err)
-		}
-		if !slices.Contains(values, value) {
-			return fmt.Errorf("%s has %d other values", server, len(values))
+		values, to, err := texts(ctx, server, name)
+		switch {
+		case err != nil:
+			return "", fmt.Errorf("asking %s: %w", server, err)
+		case slices.Contains(values, value):
+		case to == "" || alias != "" && to != alias:
+			return "", fmt.Errorf("%s has %d other values at %s", server, len(values), name)
+		default:
+			alias = to
 		}
 	}
-	return nil
+	return alias, nil
 }
 
 // maxServers bounds how many addresses of name servers are asked.
@@ -69,19 +87,25 @@ func serversOf(ctx context.Context, name string) (list []string, err error) {
 // askLimit is the time limit of a question to a name server.
 const askLimit = 5 * time.Second
 
-// texts returns the TXT values that a server has for a name. Over TCP an answer is never cut.
-func texts(ctx context.Context, server, name string) (values []string, err error) {
+// texts returns the TXT values that a server has for a name, and the name that it is an alias of. Over TCP an answer is
+// never cut.
+func texts(ctx context.Context, server, name string) (values []string, alias string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
 	m := new(dns.Msg).SetQuestion(name, dns.TypeTXT)
 	answer, _, err := (&dns.Client{Net: "tcp", Timeout: askLimit}).ExchangeContext(ctx, m, server)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	for _, rr := range answer.Answer {
-		if txt, ok := rr.(*dns.TXT); ok {
-			values = append(values, strings.Join(txt.Txt, ""))
+		switch rr := rr.(type) {
+		case *dns.TXT:
+			values = append(values, strings.Join(rr.Txt, ""))
+		case *dns.CNAME:
+			if strings.EqualFold(rr.Hdr.Name, name) {
+				alias = dns.CanonicalName(rr.Target)
+			}
 		}
 	}
-	return values, nil
+	return values, alias, nil
 }
