@@ -356,6 +356,30 @@ func TestCloseRemovesRecords(t *testing.T) {
 	}
 }
 
+// TestEndBehindCertificate checks that a certificate counts whose daemon ends as soon as it has it.
+func TestEndBehindCertificate(t *testing.T) {
+	s := newSite(t, acmetest.Config{})
+	m, err := Open(s.cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	m.cfg.Log = slog.New(slog.NewTextHandler(onWrite(cancel), nil))
+	m.run(ctx) // until it logs that it has a certificate
+	s.cert(domain)
+	if st := readState(s.cfg.Dir); st.Authority != s.cfg.Authority || st.Unended != 0 {
+		t.Errorf("the state is %+v", st)
+	}
+}
+
+// onWrite is a log that calls a function at each entry.
+type onWrite func()
+
+func (fn onWrite) Write(data []byte) (int, error) {
+	fn()
+	return len(data), nil
+}
+
 // TestSlowCleaning checks that a slow program has its time to remove a record, unless the daemon ends.
 func TestSlowCleaning(t *testing.T) {
 	defer func(was time.Duration) { cleanLimit = was }(cleanLimit)

@@ -46,7 +46,7 @@ func (m *Manager) run(ctx context.Context) {
 		}
 		m.begin()
 		err := m.obtain(ctx, cert)
-		if ctx.Err() == nil {
+		if err == nil || ctx.Err() == nil { // the end of the daemon is no failure
 			m.note(err)
 		}
 	}
