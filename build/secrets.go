@@ -23,21 +23,25 @@ type buildSecrets struct {
 	redactor *secrets.Redactor
 }
 
-// maxHidden bounds the secrets that are searched for in texts, in bytes. No text that is kept is longer.
-const maxHidden = 8 << 10
+// maxWhole bounds the secrets that are searched for as a whole, in bytes. No text that is kept is longer, so it has
+// parts of a longer secret at most.
+const maxWhole = 8 << 10
 
 // newSecrets makes a word for each secret.
 func newSecrets(values map[string][]byte) *buildSecrets {
 	s := &buildSecrets{words: map[string]string{}, ids: map[string]string{}, values: values}
 	hide := map[string]string{}
+	var long []string
 	for id, value := range values {
 		word := "berth-secret-" + rand.Text()
 		s.words[id], s.ids[word] = word, id
-		if len(value) <= maxHidden {
+		if len(value) > maxWhole {
+			long = append(long, string(value))
+		} else {
 			hide[id] = string(bytes.TrimSpace(value)) // files end in a newline, which a step cuts off
 		}
 	}
-	s.redactor = secrets.NewRedactor(nil, hide)
+	s.redactor = secrets.NewRedactor(nil, hide).AndLong(long)
 	return s
 }
 

@@ -18,7 +18,8 @@ import (
 // A Redactor replaces the values of secrets in texts that are kept or shown. A nil Redactor replaces nothing.
 type Redactor struct {
 	words   *strings.Replacer
-	longest int // length of the longest of them, in bytes
+	longest int      // length of the longest of them, in bytes
+	long    []string // secrets that are longer than texts; see AndLong
 }
 
 // MinSecret is the least length of a secret, in bytes. A shorter one cannot be hidden: every text would hold it.
@@ -58,7 +59,10 @@ func (v *Redactor) Hide(text string) string {
 	if v == nil {
 		return text
 	}
-	return v.words.Replace(text)
+	if text = v.words.Replace(text); len(v.long) > 0 {
+		text = hideLong(text, v.long)
+	}
+	return text
 }
 
 // HideAll is Hide of each text.
