@@ -142,7 +142,7 @@ func (r *runningBuild) exec(ctx context.Context, sandbox Step, step wire.Step, o
 	return wire.Exit{Code: ended.Code}, nil
 }
 
-// withProxy adds the proxy's variables to an environment.
+// withProxy adds the proxy's variables to an environment. Yarn from version 2 has its own: it reads no others.
 func withProxy(env []string) []string {
 	all := map[string]string{}
 	for _, kv := range env {
@@ -150,6 +150,11 @@ func withProxy(env []string) []string {
 		all[name] = value
 	}
 	loopback.AddProxy(all)
+	for _, name := range []string{"HTTP_PROXY", "HTTPS_PROXY"} {
+		if _, said := all["YARN_"+name]; !said && all[name] != "" {
+			all["YARN_"+name] = all[name]
+		}
+	}
 	env = nil
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		env = append(env, name+"="+all[name])
