@@ -47,7 +47,7 @@ var projectHosts = []string{"proxy.golang.org", "sum.golang.org", "pypi.org", "f
 // A publishedProject is a Dockerfile in a published package.
 type publishedProject struct {
 	kind, name, version string // kind: go, npm, pip, deb or crate, whose client gets the package
-	file                string // path of the Dockerfile
+	file                string // path of the Dockerfile; "dir:path" with a directory of the package as the context
 	lacks               string // what a machine without other networks lacks for it; the build then fails
 	because             string // part of what such a build says
 }
@@ -103,7 +103,11 @@ func projectFlags() ([]string, error) {
 func buildTwice(t *testing.T, d *daemontest.Daemon, p publishedProject, table *strings.Builder) {
 	c := connect(t, d)
 	dir, version := fetchProject(t, p)
-	o := proto.BuildOptions{Name: "project", Dockerfile: p.file, Class: proto.RuntimeClass(*projectsClass),
+	file := p.file
+	if sub, in, ok := strings.Cut(file, ":"); ok {
+		dir, file = filepath.Join(dir, sub), in
+	}
+	o := proto.BuildOptions{Name: "project", Dockerfile: file, Class: proto.RuntimeClass(*projectsClass),
 		Network: proto.Network{Allow: projectHosts}}
 	row := func(r record, first, again time.Duration, result string) {
 		fmt.Fprintf(table, "| `%s` %s | %s | %d | %.0f s | %.1f s | %s |\n", p.name, version, p.file, r.ran+r.cached,
