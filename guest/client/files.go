@@ -57,7 +57,8 @@ const longestPath = 2 * (unix.PathMax + (wire.MaxDepth+1)*256)
 // names may need more, so a longer list is not an error; it is truncated.
 const listedBytes = 16 << 20
 
-// textOf returns how many bytes of text describe a file, and whether that is possible.
+// textOf returns how many bytes of text describe a file, and whether that is possible. Attributes count as what holding
+// them takes, because a few bytes are enough for one.
 func textOf(fi *proto.FileInfo) (all int, ok bool) {
 	for _, n := range []int{len(fi.Path), len(fi.RawPath), len(fi.Type), len(fi.Mode), len(fi.Target), len(fi.SHA256),
 		len(fi.Owner), len(fi.Group), len(fi.TargetType)} {
@@ -66,7 +67,8 @@ func textOf(fi *proto.FileInfo) (all int, ok bool) {
 		}
 		all += n
 	}
-	return all, true
+	text, held := wire.AttributeBytes(fi.Attributes)
+	return all + held, text <= wire.MaxAttributes
 }
 
 // listing collects the messages of a list.

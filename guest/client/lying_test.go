@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -83,6 +84,8 @@ func TestLyingGuest(t *testing.T) {
 			list1},
 		"long type": {inParts(`{"files":[{"path":"/x","type":"` + strings.Repeat("x", longestPath+1) +
 			`"}]}`), list1},
+		"long attributes": {inParts(`{"files":[{"path":"/x","attributes":{"a":"` +
+			strings.Repeat("x", wire.MaxAttributes) + `"}}]}`), list1},
 		"long body": {append(say(wire.FrameReply, `{"length":3}`), say(wire.FrameBody, "four")...),
 			read1},
 		"short body":              {append(say(wire.FrameReply, `{"length":3}`), say(wire.FrameClose, "")...), read1},
@@ -150,6 +153,23 @@ func TestLongListIsCut(t *testing.T) {
 	defer client.mu.Unlock()
 	if len(client.idle) != 0 {
 		t.Error("the connection with the rest of the list is kept")
+	}
+}
+
+// TestAttributesCountInLists checks that a list is cut when the attributes of its files take too much memory, also if
+// each of them is tiny.
+func TestAttributesCountInLists(t *testing.T) {
+	checkLeaks(t)
+	var many strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&many, `"%03x":"",`, i)
+	}
+	message := inParts(`{"files":[{"path":"/x","attributes":{` + strings.TrimSuffix(many.String(), ",") +
+		`}}],"more":true}`)
+	client := liar(t, bytes.Repeat(message, 100))
+	files, truncated, err := client.List(short(t), "user", "x")
+	if held := 2000 * 100; err != nil || !truncated || len(files) > listedBytes/held {
+		t.Errorf("%d files, truncated %v, %v", len(files), truncated, err)
 	}
 }
 

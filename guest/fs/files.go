@@ -207,6 +207,12 @@ func (w *walker) descend(d int, name, path string, depth int) {
 	}
 }
 
+// sizeOf returns about how many bytes a file takes in a list.
+func sizeOf(fi *proto.FileInfo) int {
+	_, attributes := wire.AttributeBytes(fi.Attributes)
+	return 300 + len(fi.Path) + 2*len(fi.RawPath) + len(fi.Target) + attributes
+}
+
 // list sends a list in messages of limited size. about has what each message says of the whole list.
 func (k *handler) list(files []proto.FileInfo, about wire.Listing, err error) error {
 	if err != nil {
@@ -215,7 +221,7 @@ func (k *handler) list(files []proto.FileInfo, about wire.Listing, err error) er
 	for {
 		n, bytes := 0, 0
 		for n < len(files) && bytes < listingBytes {
-			bytes += 300 + len(files[n].Path) + 2*len(files[n].RawPath) + len(files[n].Target)
+			bytes += sizeOf(&files[n])
 			n++
 		}
 		about.Files, about.More = files[:n], n < len(files)

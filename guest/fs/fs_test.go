@@ -1,6 +1,8 @@
 package fs
 
 import (
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +13,7 @@ import (
 
 	"berth/guest/user"
 	"berth/guest/wire"
+	"berth/proto"
 )
 
 // TestRemoveDeep removes a very deep tree without renaming anything. It also checks that a removal does not go on above
@@ -41,6 +44,33 @@ for i in range(3000):
 	must(t, unix.Stat(dir, &st))
 	if _, err := ascend(c, level{st.Dev, st.Ino, "a"}); err == nil {
 		t.Error("it went on above a tree that was moved")
+	}
+}
+
+// TestManyAttributesInAList checks that no message of a list has more attributes than the daemon accepts.
+func TestManyAttributesInAList(t *testing.T) {
+	many := map[string]string{}
+	for i := range 2000 {
+		many[fmt.Sprintf("%03x", i)] = ""
+	}
+	files := make([]proto.FileInfo, 400)
+	for i := range files {
+		files[i] = proto.FileInfo{Path: "/x", Attributes: many}
+	}
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	go func() {
+		defer theirs.Close()
+		_ = (&handler{conn: wire.NewConn(theirs, false)}).list(files, wire.Listing{}, nil)
+	}()
+	conn, got := wire.NewConn(ours, false), 0
+	for more := true; more; {
+		var l wire.Listing
+		must(t, conn.ReadReply(&l))
+		got, more = got+len(l.Files), l.More
+	}
+	if got != len(files) {
+		t.Errorf("%d files", got)
 	}
 }
 

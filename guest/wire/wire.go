@@ -235,6 +235,20 @@ const (
 	MaxWalk = 1_000_000 // entries that Walk returns, even if max is larger
 )
 
+// MaxAttributes bounds the names and the values of the attributes of one file in an answer, in bytes.
+const MaxAttributes = 8 << 10
+
+// perAttribute is about what it takes to hold an attribute besides its text.
+const perAttribute = 100
+
+// AttributeBytes returns the length of the names and the values of attributes, and about what it takes to hold them.
+func AttributeBytes(list map[string]string) (text, held int) {
+	for name, value := range list {
+		text += len(name) + len(value)
+	}
+	return text, text + perAttribute*len(list)
+}
+
 // MaxHash is the largest file that Hash reads, in bytes. Hash leaves out larger files.
 const MaxHash = 16 << 30
 

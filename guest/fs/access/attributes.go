@@ -13,18 +13,14 @@ import (
 	"berth/proto"
 )
 
-const (
-	// userSpace begins the names of extended attributes that any owner of a file may set.
-	userSpace = "user."
-	// mostAttributes bounds the names and the values of the attributes of one file in an answer, in bytes.
-	mostAttributes = 8 << 10
-)
+// userSpace begins the names of extended attributes that any owner of a file may set.
+const userSpace = "user."
 
 // Attributes returns the extended attributes of the user's space of a file, without that prefix. A file system that has
 // none, a file that may not be read, and values that are no text, count as none. Links have none.
 func Attributes(path string) (out map[string]string) {
 	names := attributeNames(func(list []byte) (int, error) { return unix.Llistxattr(path, list) })
-	left := mostAttributes
+	left := wire.MaxAttributes
 	for _, name := range names {
 		value := make([]byte, max(0, left-len(name)))
 		n, err := unix.Lgetxattr(path, userSpace+name, value)
