@@ -52,8 +52,12 @@ func (k *handler) find(id user.User, req *wire.Request, path string) error {
 		}
 		defer d.Close()
 		return w.Run(int(d.Fd()), path, func(e *find.Entry) bool {
-			size := 300 + len(e.Path) + 2*len(e.Info.RawPath) + len(e.Info.Target)
-			if len(files) == most || size > room && len(files) > 0 {
+			if len(files) == most {
+				return false
+			}
+			e.Info.Attributes = access.Attributes(e.Path)
+			size := sizeOf(&e.Info)
+			if size > room && len(files) > 0 {
 				return false
 			}
 			files, room = append(files, e.Info), room-size

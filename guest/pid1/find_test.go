@@ -1,6 +1,7 @@
 package pid1
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -89,6 +90,26 @@ func TestFindSelects(t *testing.T) {
 	for _, o := range []proto.FindOptions{{Names: []string{"[a"}}, {Depth: 201}, {Limit: -1}} {
 		_, err := w.Find(short(t), "user", ".", o)
 		wantCode(t, err, proto.InvalidArgument)
+	}
+}
+
+// TestFindAttributes checks that entries have their attributes, which count in the size of a page.
+func TestFindAttributes(t *testing.T) {
+	w := newWorld(t, false)
+	const count, each = 1500, 3000
+	for i := range count {
+		path := filepath.Join(w.workspace, fmt.Sprintf("%04d", i))
+		must(t, os.WriteFile(path, nil, 0o644))
+		must(t, unix.Setxattr(path, "user.a", bytes.Repeat([]byte("x"), each), 0))
+	}
+	p, err := w.Find(short(t), "user", ".", proto.FindOptions{})
+	if err != nil || len(p.Files) == 0 || len(p.Files) == count || len(p.Next) == 0 {
+		t.Fatalf("%d entries, %v", len(p.Files), err)
+	}
+	for _, fi := range p.Files {
+		if len(fi.Attributes["a"]) != each {
+			t.Fatalf("%s has %.100q", fi.Path, fi.Attributes)
+		}
 	}
 }
 

@@ -194,7 +194,6 @@ func (w *Walk) entry(d dir, e access.DirEntry) {
 			w.last = rel // it was removed in the meantime
 			return
 		}
-		info.Attributes = access.Attributes(path)
 		if w.selects(&info, rel, e.Name) && !w.visit(&Entry{d.fd, e.Name, path, rel, info}) {
 			w.stopped = true
 			return // it comes again
