@@ -24,7 +24,8 @@ type Listener struct {
 	Inode uint64 // as in the links of /proc/PID/fd
 }
 
-// noDiag is set once the kernel has refused sock_diag.
+// noDiag is set once the kernel has said that it has no sock_diag for the guest. After any other error, such as a lack
+// of descriptors, the next call asks again.
 var noDiag atomic.Bool
 
 // Listening returns the listening sockets, at most most of them.
@@ -33,7 +34,7 @@ func Listening(most int) (list []Listener, err error) {
 		if list, err = askKernel(most); err == nil {
 			return list, nil
 		}
-		noDiag.Store(true)
+		noDiag.Store(lacksDiag(err))
 	}
 	for _, table := range []string{"/proc/net/tcp", "/proc/net/tcp6"} {
 		more, err := readTable(table, most-len(list))
@@ -43,6 +44,17 @@ func Listening(most int) (list []Listener, err error) {
 		list = append(list, more...)
 	}
 	return list, nil
+}
+
+// lacksDiag reports whether an error says that sock_diag is missing or forbidden.
+func lacksDiag(err error) bool {
+	for _, one := range []error{unix.EPROTONOSUPPORT, unix.EAFNOSUPPORT, unix.EOPNOTSUPP, unix.EPERM, unix.EACCES,
+		unix.ENOENT} {
+		if errors.Is(err, one) {
+			return true
+		}
+	}
+	return false
 }
 
 // The kernel's interface: a request for the sockets of a family in the state LISTEN, and one message for each of them.

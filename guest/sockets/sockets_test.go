@@ -1,6 +1,7 @@
 package sockets
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -51,6 +52,30 @@ func TestBothWaysAgree(t *testing.T) {
 	}
 	if some, err := askKernel(2); err != nil || len(some) != 2 {
 		t.Errorf("at most two: %v %v", some, err)
+	}
+}
+
+// TestKernelIsAskedAgain checks that a lack of descriptors is not taken for a lack of sock_diag.
+func TestKernelIsAskedAgain(t *testing.T) {
+	var limit unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Max: limit.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := Listening(4)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
+		t.Fatal(err)
+	}
+	if !errors.Is(err, unix.EMFILE) || noDiag.Load() {
+		t.Errorf("%v, and sock_diag counts as missing: %v", err, noDiag.Load())
+	}
+	for err, want := range map[error]bool{unix.EPROTONOSUPPORT: true, unix.EACCES: true, unix.ENOENT: true,
+		unix.EAGAIN: false, unix.EMFILE: false, errShort: false} {
+		if lacksDiag(err) != want {
+			t.Errorf("%v says that sock_diag is missing: %v", err, !want)
+		}
 	}
 }
 
