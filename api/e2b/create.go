@@ -110,16 +110,20 @@ func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateCont
 	if e.cfg.Apps == nil {
 		open = proto.PublicPorts{}
 	}
-	req = proto.CreateContainer{PublicPorts: open, Sudo: e.cfg.Sudo, Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
+	req = proto.CreateContainer{PublicPorts: open, Env: ask.EnvVars, Labels: maps.Clone(ask.Metadata),
 		MaxLifetimeSeconds: int64(lifetime / time.Second), IdempotencyKey: c.r.Header.Get("Idempotency-Key"),
 		Lease: proto.LeaseRequest{Mode: proto.LeaseAbsolute, AtEnd: set.atEnd, EndsInSeconds: &seconds}}
 	if req.Labels == nil {
 		req.Labels = map[string]string{}
 	}
 	req.Labels[settingsLabel] = set.label()
-	if req.Image, req.Snapshot, err = e.template(c.r.Context(), c.owner, ask.TemplateID); err != nil {
+	var snap proto.Snapshot
+	if req.Image, snap, err = e.template(c.r.Context(), c.owner, ask.TemplateID); err != nil {
 		return req, err
 	}
+	req.Snapshot = snap.ID
+	// Only containers of class runc have sudo, and a sandbox has the class of its snapshot.
+	req.Sudo = e.cfg.Sudo && (snap.ID == "" || snap.RuntimeClass == proto.ClassRunc)
 	req.Network = e.network(ask)
 	return req, nil
 }
@@ -165,27 +169,27 @@ func leaseSeconds(asked *int64, def int64) (int64, error) {
 var images = map[string][]string{"code-interpreter-v1": {"full", "base"}, "code-interpreter": {"full", "base"}}
 
 // template returns the image or the snapshot that a request names.
-func (e *Edge) template(ctx context.Context, owner, name string) (image, snapshot string, err error) {
+func (e *Edge) template(ctx context.Context, owner, name string) (image string, snapshot proto.Snapshot, err error) {
 	if name == "" {
-		return "", "", proto.Invalid("templateID", "templateID must name an image or a snapshot, such as base")
+		return "", snapshot, proto.Invalid("templateID", "templateID must name an image or a snapshot, such as base")
 	}
 	if proto.ValidID(proto.SnapshotPrefix, name) {
 		snap, err := e.cfg.Sessions.Snapshots().Get(owner, name)
-		return "", snap.ID, err
+		return "", snap, err
 	}
 	plain := strings.TrimSuffix(name, ":default")
 	for _, ref := range append(slices.Clone(images[plain]), plain) {
 		_, err := e.cfg.Images.Resolve(ctx, ref)
 		if err == nil {
-			return ref, "", nil
+			return ref, snapshot, nil
 		}
 		if code := proto.CodeOf(err); code != proto.NotFound && code != proto.InvalidArgument {
-			return "", "", err
+			return "", snapshot, err
 		}
 	}
 	if snap, err := e.cfg.Sessions.Snapshots().Get(owner, plain); err == nil {
-		return "", snap.ID, nil
+		return "", snap, nil
 	}
-	return "", "", proto.Errorf(proto.NotFound, "", name, "template %.80q was not found; templates are images here: "+
-		"import one with berth image import, or build one with berth image build", name)
+	return "", snapshot, proto.Errorf(proto.NotFound, "", name, "template %.80q was not found; templates are images "+
+		"here: import one with berth image import, or build one with berth image build", name)
 }

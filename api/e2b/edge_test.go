@@ -57,7 +57,7 @@ func newSiteWith(t *testing.T, most proto.PortAccess) *site {
 	apps := ports.New(ports.Config{Sessions: st.Sessions, Ports: inbound.New(), Max: most, Knows: st.Keys.Knows,
 		Life: st.Keys.Life, Domain: domain, Clean: e2b.CleanHeaders})
 	st.edge = e2b.New(e2b.Config{Sessions: st.Sessions, Code: runner, Images: st.Images, Keys: st.Keys,
-		Events: events.New(log), PortsMax: most, Domain: domain, Apps: apps})
+		Events: events.New(log), PortsMax: most, Domain: domain, Apps: apps, Sudo: true})
 	t.Cleanup(func() { _ = st.edge.Close() })
 	server, err := api.New(api.Config{Auth: st.Keys, Audit: log, Edges: []api.Edge{st.edge.Control()},
 		Raws: []api.Raw{st.edge.Match, apps.Match},

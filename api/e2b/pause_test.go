@@ -2,11 +2,13 @@ package e2b_test
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"berth/proto"
+	"berth/session"
 )
 
 // TestPausedSandboxes checks what clients hear of a sandbox that is paused, with its processes or with its files alone,
@@ -87,6 +89,44 @@ func TestForksOfSandboxes(t *testing.T) {
 	want[any](t, other.send(t, "POST", at, `{}`), http.StatusNotFound)
 	want[any](t, c.send(t, "DELETE", "/sandboxes/"+b.SandboxID, ""), http.StatusNoContent)
 	want[any](t, c.send(t, "POST", at, `{}`), http.StatusNotFound)
+}
+
+// core returns the container of a sandbox.
+func (c client) core(t *testing.T, b box) proto.Container {
+	t.Helper()
+	all, _, err := c.Sessions.List("ann", session.Filter{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(all, func(one proto.Container) bool { return proto.HostID(one.ID) == b.SandboxID })
+	if i < 0 {
+		t.Fatalf("%s is not among %+v", b.SandboxID, all)
+	}
+	return all[i]
+}
+
+// TestSudoOfSnapshots checks that sandboxes have sudo where their class has it. One of a snapshot has the
+// class of that.
+func TestSudoOfSnapshots(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	for _, class := range []proto.RuntimeClass{proto.ClassRunc, proto.ClassGVisor} {
+		s, err := c.Sessions.Create(t.Context(), "ann", proto.CreateContainer{RuntimeClass: class})
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := "of-" + string(class)
+		if _, err := s.Snapshot(t.Context(), proto.CreateSnapshot{Name: name}); err != nil {
+			t.Fatal(err)
+		}
+		b := c.create(t, `{"templateID":"`+name+`"}`)
+		info := c.core(t, b)
+		if info.RuntimeClass != class || info.Sudo != (class == proto.ClassRunc) {
+			t.Errorf("a sandbox of a snapshot of class %s: %+v", class, info)
+		}
+	}
+	if info := c.core(t, c.create(t, `{"templateID":"base"}`)); !info.Sudo {
+		t.Errorf("a sandbox of an image: %+v", info)
+	}
 }
 
 func TestTemplatesOfSandboxes(t *testing.T) {

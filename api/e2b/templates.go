@@ -92,5 +92,5 @@ func (e *Edge) findAlias(c *call) (any, error) {
 	return struct {
 		ID     string `json:"templateID"`
 		Public bool   `json:"public"`
-	}{alias, snapshot == ""}, nil
+	}{alias, snapshot.ID == ""}, nil
 }
