@@ -109,7 +109,8 @@ the daemon ends; the next start attaches to them again.`,
 		"which ends its processes and keeps its files (default 720h)")
 	f.DurationVar(&cfg.Session.ExecTimeout, "exec-timeout", 0, "time limit of commands that set none (default "+
 		"5m)")
-	f.BoolVar(&allowSudo, "allow-sudo", true, "containers may ask for sudo, which makes their user their root")
+	f.BoolVar(&allowSudo, "allow-sudo", true, "containers may ask for sudo, which makes their user their root; "+
+		"sandboxes of E2B's clients get it unasked")
 	f.StringVar((*string)(&cfg.Egress.Most), "network-max", string(proto.NetworkNone),
 		"widest network mode that a container may request: none, allowlist or open; a container has no "+
 			"network unless it requests one")
