@@ -260,7 +260,7 @@ func (e *Exec) Wait(ctx context.Context) (proto.ExecResult, error) {
 // Finish works like Wait, for a caller that started the exec and does not follow it. If ctx ends first, Finish ends
 // the exec, unless it outlives its client; see Abandon.
 func (e *Exec) Finish(ctx context.Context) (proto.ExecResult, error) {
-	if !e.Outlives() {
+	if !e.Outlives() || e.clients != nil && !e.out.Followed() {
 		e.out.Release() // nothing follows it from the start
 	}
 	res, err := e.Wait(ctx)
@@ -307,7 +307,7 @@ func (e *Exec) FollowRaw(ctx context.Context, from Cursor, fn func(proto.Event) 
 func (e *Exec) follow(ctx context.Context, from Cursor, f events.Follower) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer e.clients.Enter()()
+	defer e.clients.Follow()()
 	defer context.AfterFunc(e.s.core.ctx, func() {
 		if e.cmd.Outlives() { // it goes on without this daemon, so no result will come
 			cancel()

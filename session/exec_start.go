@@ -127,7 +127,7 @@ func (e *Exec) begin() {
 		if !e.s.core.leaving.Load() { // else its client comes back to the next daemon
 			e.Cancel(proto.EndCanceled, "its client went away and did not come back")
 		}
-	})
+	}, e.out.Release) // for a client that waits and does not read
 	switch {
 	case e.cmd.OnOutputLimit != proto.OutputWait:
 	case e.clients != nil:

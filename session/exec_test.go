@@ -574,6 +574,28 @@ func TestLosslessExecWaitsForWhoFollows(t *testing.T) {
 	}
 }
 
+// TestLosslessExecGoesOnForWhoOnlyWaits checks that a command that awaits its client does not wait for a reader if its
+// client only waits for its end, from the start on or after it has stopped reading.
+func TestLosslessExecGoesOnForWhoOnlyWaits(t *testing.T) {
+	ctx := context.Background()
+	st := sessiontest.New(t, session.Config{})
+	s := st.Create(t, proto.CreateContainer{})
+	cmd := proto.Cmd{Command: "seq 1 2000000", MaxOutputBytes: 1 << 16, OnOutputLimit: proto.OutputWait,
+		TimeoutSeconds: 20, ReconnectSeconds: 3600}
+	if res := run(t, s, cmd); res.Exec.End.Reason != proto.EndExit || !res.Exec.Truncated {
+		t.Errorf("nobody reads it: %+v", res.Exec.End)
+	}
+	cmd.ReconnectSeconds = 1
+	stopped := errors.New("it reads no more")
+	left := start(t, s, cmd)
+	if err := left.Follow(ctx, session.Cursor{}, func(proto.Event) error { return stopped }); err != stopped {
+		t.Fatal(err)
+	}
+	if res, err := left.Wait(ctx); err != nil || res.Exec.End.Reason != proto.EndExit {
+		t.Errorf("nobody reads it any more: %+v, %v", res.Exec.End, err)
+	}
+}
+
 // TestLosslessBackgroundExec checks that a command that outlives its client waits while it is followed, also under the
 // next daemon, and goes on with the head and the tail of its output while it is not.
 func TestLosslessBackgroundExec(t *testing.T) {

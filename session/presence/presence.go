@@ -7,36 +7,36 @@ import (
 	"time"
 )
 
-// Clients are the clients of one command. A nil Clients counts nothing. It is safe for concurrent use.
-type Clients struct {
+// Clients are the clients of one command: those that follow its output, and those that only wait for its end. A nil
+// Clients counts nothing. It is safe for concurrent use.
+type Clients struct{ all, followers count }
+
+// A count calls gone, perhaps more than once, when it has been 0 for the grace.
+type count struct {
 	grace time.Duration
 	gone  func()
 
 	mu    sync.Mutex
 	n     int
-	timer *time.Timer // runs while there is no client; nil: the command has not begun
+	timer *time.Timer // runs while n is 0; nil: the command has not begun
 	ended bool
 }
 
 // New returns the clients of a command that is about to start. gone is called, perhaps more than once, when there has
-// been none for the grace. Without a grace it returns nil.
-func New(grace time.Duration, gone func()) *Clients {
+// been none for the grace, and unfollowed when none has followed the output for the grace. Without a grace it returns
+// nil.
+func New(grace time.Duration, gone, unfollowed func()) *Clients {
 	if grace <= 0 {
 		return nil
 	}
-	return &Clients{grace: grace, gone: gone}
+	return &Clients{count{grace: grace, gone: gone}, count{grace: grace, gone: unfollowed}}
 }
 
 // Begin begins to wait for the first client.
 func (c *Clients) Begin() {
-	if c == nil {
-		return
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.timer = time.AfterFunc(c.grace, c.expire)
-	if c.n > 0 || c.ended {
-		c.timer.Stop()
+	if c != nil {
+		c.all.begin()
+		c.followers.begin()
 	}
 }
 
@@ -45,11 +45,38 @@ func (c *Clients) Enter() (leave func()) {
 	if c == nil {
 		return func() {}
 	}
-	c.count(1)
-	return func() { c.count(-1) }
+	c.all.add(1)
+	return func() { c.all.add(-1) }
 }
 
-func (c *Clients) count(n int) {
+// Follow counts a client that follows the output until leave.
+func (c *Clients) Follow() (leave func()) {
+	if c == nil {
+		return func() {}
+	}
+	c.all.add(1)
+	c.followers.add(1)
+	return func() { c.followers.add(-1); c.all.add(-1) }
+}
+
+// End says that the command has ended.
+func (c *Clients) End() {
+	if c != nil {
+		c.all.end()
+		c.followers.end()
+	}
+}
+
+func (c *count) begin() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.timer = time.AfterFunc(c.grace, c.expire)
+	if c.n > 0 || c.ended {
+		c.timer.Stop()
+	}
+}
+
+func (c *count) add(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.n += n
@@ -63,7 +90,7 @@ func (c *Clients) count(n int) {
 }
 
 // expire calls gone unless a client has come meanwhile.
-func (c *Clients) expire() {
+func (c *count) expire() {
 	c.mu.Lock()
 	over := c.n == 0 && !c.ended
 	c.mu.Unlock()
@@ -72,11 +99,7 @@ func (c *Clients) expire() {
 	}
 }
 
-// End says that the command has ended.
-func (c *Clients) End() {
-	if c == nil {
-		return
-	}
+func (c *count) end() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ended = true
