@@ -86,10 +86,17 @@ func away(err error, repeatable bool) bool {
 			strings.Contains(proto.AsError(err).Message, "the daemon ends"))
 }
 
+// knownFor is how long a daemon knows the key of a command with reconnect_seconds at least, if it begins with "once_".
+// It knows other keys for a day.
+const knownFor = time.Minute
+
 // once returns the idempotency key for a request that has none, so that it may be repeated.
 func (c *Client) once(key string) string {
-	if key != "" || c.cfg.Wait == 0 {
+	switch {
+	case key != "" || c.cfg.Wait == 0:
 		return key
+	case c.cfg.Wait > knownFor:
+		return proto.NewID("again_")
 	}
 	return proto.NewID("once_")
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -72,6 +73,11 @@ func TestRequestsAreRepeated(t *testing.T) {
 	if keys["POST /v1/containers"][0] == "" || keys["POST /v1/containers/x/exec"][0] == "" ||
 		keys["POST /v1/containers/y/exec"][0] == "" {
 		t.Errorf("no keys: %q", keys)
+	}
+	c.cfg.Wait = time.Hour
+	if short, long := keys["POST /v1/containers/y/exec"][0], c.Returning(proto.Cmd{}).IdempotencyKey; !strings.HasPrefix(
+		short, "once_") || long == "" || strings.HasPrefix(long, "once_") {
+		t.Errorf("the daemon forgets %q and keeps %q", short, long)
 	}
 	for at, do := range map[string]func() error{
 		"POST /v1/containers/y/contexts/c/run": func() error {

@@ -2,6 +2,7 @@ package session
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	"berth/proto"
@@ -118,10 +119,11 @@ func (s *Session) forgetOld(e *Exec, after int) {
 func (e *Exec) mayBeRetried() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.cmd.ReconnectSeconds > 0 { // by a client that lost its connection, and by no other
-		return e.s.core.cfg.Now().Before(e.info.EndedAt.Add(seconds(e.cmd.ReconnectSeconds)))
+	kept := retryTime
+	if e.clientInformed && e.cmd.ReconnectSeconds > 0 && strings.HasPrefix(e.retry.Key, "once_") { // berth's own
+		kept = max(informGrace, seconds(e.cmd.ReconnectSeconds))
 	}
-	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(retryTime))
+	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(kept))
 }
 
 // informGrace is how long the output of an ended exec waits for its client when memory is short.
@@ -153,8 +155,7 @@ func (s *Session) trim(allowed int64, ending *Exec) {
 	s.recountKept()
 }
 
-// recountKept counts keptBytes anew. Memory that was freed since the last count is not subtracted before, so
-// keptBytes may be too high and is never too low.
+// recountKept counts keptBytes anew. Before, it may be too high, since memory that is freed is not subtracted.
 func (s *Session) recountKept() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

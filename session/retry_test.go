@@ -4,6 +4,7 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"berth/proto"
 	"berth/session"
@@ -100,4 +101,40 @@ func TestRequestsAreKnownUnderANewKey(t *testing.T) {
 	}
 	st.Open(t)
 	known("after a change without a daemon")
+}
+
+// TestKeysOfCommandsThatAwaitTheirClient checks that a caller's key runs a command once also with reconnect_seconds,
+// however many others end after it. Only a key that a berth client made for one request is forgotten, a minute later.
+func TestKeysOfCommandsThatAwaitTheirClient(t *testing.T) {
+	ctx := context.Background()
+	now := newClock()
+	st := sessiontest.New(t, session.Config{Now: now.Now})
+	s := st.Create(t, proto.CreateContainer{})
+	keys := []string{"mine", "once_x"}
+	keyed := func(key string) (replayed bool) {
+		t.Helper()
+		e, replayed, err := s.ExecOnce(ctx, proto.Cmd{Command: "true", IdempotencyKey: key, ReconnectSeconds: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		waited(t, e)
+		return replayed
+	}
+	for _, key := range keys {
+		keyed(key)
+	}
+	for _, c := range []struct {
+		later time.Duration
+		known []bool
+	}{{50 * time.Second, []bool{true, true}}, {11 * time.Second, []bool{true, false}}} {
+		now.Add(c.later)
+		for range 105 {
+			run(t, s, proto.Cmd{Argv: []string{"true"}})
+		}
+		for i, key := range keys {
+			if replayed := keyed(key); replayed != c.known[i] {
+				t.Errorf("%s, %v later: known: %v", key, c.later, replayed)
+			}
+		}
+	}
 }
