@@ -105,15 +105,15 @@ func UntilDraining(ctx context.Context) (context.Context, context.CancelFunc) {
 	return out, cancel
 }
 
-// WaitUntilDraining returns what wait returns. If the server begins to shut down before, it says that: what is waited
-// for goes on, and the next daemon answers.
-func WaitUntilDraining[T any](ctx context.Context, wait func(context.Context) (T, error)) (T, error) {
+// WaitUntilDraining returns what wait returns. If the server begins to shut down before, it says that what is waited
+// for goes on, and how to come back to it.
+func WaitUntilDraining[T any](ctx context.Context, how string, wait func(context.Context) (T, error)) (T, error) {
 	until, cancel := UntilDraining(ctx)
 	defer cancel()
 	res, err := wait(until)
 	if err != nil && ctx.Err() == nil && IsDraining(ctx) {
-		err = proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; what was asked for goes on, and "+
-			"the next daemon answers the same request")
+		err = proto.Errorf(proto.Unavailable, "", "", "the daemon is shutting down; what was asked for goes on: %s",
+			how)
 	}
 	return res, err
 }

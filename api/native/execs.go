@@ -39,7 +39,12 @@ func runAndAnswer(c *call, s *session.Session, cmd proto.Cmd) (any, error) {
 		return x.Info(), nil
 	}
 	if x.Outlives() {
-		return api.WaitUntilDraining(c.ctx(), x.Wait)
+		how := "the same request gets its result from the next daemon"
+		if cmd.IdempotencyKey == "" {
+			how = "get the result of exec " + x.ID() + " of container " + s.ID() + " from the next daemon; the same " +
+				"request would run the command again"
+		}
+		return api.WaitUntilDraining(c.ctx(), how, x.Finish)
 	}
 	// A client that goes away ends its command.
 	return x.Finish(c.ctx())
@@ -64,9 +69,9 @@ func (o *oneShot) check() error {
 			"key is for the container and the command: send it as idempotency_key beside create, or as the header %s.",
 			keyHeader)
 	}
-	if o.Ephemeral && (o.Background || o.Detach) {
+	if o.Ephemeral && (o.Background || o.Detach || o.ReconnectSeconds > 0) {
 		return proto.Invalid("ephemeral", "ephemeral deletes the container when the answer is there, so it cannot be "+
-			"combined with background or detach.")
+			"combined with background, detach or reconnect_seconds.")
 	}
 	// A repeated request could only learn that the result is gone.
 	if o.Ephemeral && o.IdempotencyKey != "" {

@@ -241,6 +241,7 @@ func TestBadInput(t *testing.T) {
 		{"POST", at + "/exec", `{"command":"a","files":["file_none"]}`, 404, "file_none"},
 		{"POST", "/v1/exec", `{"command":"a","ephemeral":true,"background":true}`, 400, "ephemeral"},
 		{"POST", "/v1/exec", `{"command":"a","ephemeral":true,"detach":true}`, 400, "ephemeral"},
+		{"POST", "/v1/exec", `{"command":"a","ephemeral":true,"reconnect_seconds":9}`, 400, "ephemeral"},
 		{"POST", "/v1/exec", `{"command":"a","create":{"imag":"x"}}`, 400, "create.imag"},
 		{"POST", "/v1/exec", `{"ephemeral":true}`, 400, "command"},
 		{"POST", "/v1/exec", `{"user":"admin","command":"true"}`, 400, "admin"},

@@ -303,6 +303,39 @@ func TestFollowedLogEndsWithTheDaemon(t *testing.T) {
 	}
 }
 
+// Who waits for a command that goes on without the daemon is told how to come back: with the same request only if that
+// does not run the command again.
+func TestWaitingForACommandThatOutlivesTheDaemon(t *testing.T) {
+	s := newSite(t)
+	at := s.container(t)
+	url, shutdown := s.listen(t)
+	answers := map[string]chan string{"": make(chan string, 1), "mine": make(chan string, 1)}
+	for key, answer := range answers {
+		s.run(t, at, "mkfifo /tmp/up"+key)
+		req := s.request(t, t.Context(), "POST", at+"/exec", proto.Cmd{Command: "echo up > /tmp/up" + key + "; sleep 1000",
+			ReconnectSeconds: 60, IdempotencyKey: key})
+		req.URL.Host = strings.TrimPrefix(url, "http://")
+		go func() {
+			res, err := s.client.Do(req)
+			if err != nil {
+				answer <- err.Error()
+				return
+			}
+			defer res.Body.Close()
+			body, err := io.ReadAll(res.Body)
+			answer <- fmt.Sprint(res.StatusCode, " ", string(body), err)
+		}()
+		s.run(t, at, "cat /tmp/up"+key)
+	}
+	shutdown()
+	if got := <-answers[""]; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "result of exec exec_") {
+		t.Errorf("without a key: %s", got)
+	}
+	if got := <-answers["mine"]; !strings.HasPrefix(got, "503 ") || !strings.Contains(got, "same request gets its result") {
+		t.Errorf("with a key: %s", got)
+	}
+}
+
 // A command that is cut off by the end of the daemon is not told, nor remembered, as one whose client went away.
 func TestCommandPastTheGraceOfAShutdown(t *testing.T) {
 	s := newSite(t)
