@@ -3,14 +3,18 @@ package e2b_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"berth/api/e2b/access"
 	"berth/api/e2b/connectrpc"
@@ -228,6 +232,64 @@ func TestStreamsBreakOff(t *testing.T) {
 			t.Errorf("%s: /health says %+v", what, gone)
 		}
 	}
+}
+
+// TestKillDespiteAReader checks that a client that reads nothing does not hold up the end of a sandbox until the server
+// gives that client up, which takes a minute.
+func TestKillDespiteAReader(t *testing.T) {
+	c := newSite(t).client(t, "ann")
+	b := c.create(t, `{"templateID":"base"}`)
+	c.stream(t, b, "process.Process/Start", start("truncate", "-s", "1G", "/workspace/large")).rest()
+	conn, err := net.Dial("tcp", c.server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	req, err := http.NewRequest("GET", c.server.URL+"/files?path=/workspace/large", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := b.to(agent)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	if err := req.Write(conn); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := http.ReadResponse(bufio.NewReader(conn), req); err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	for tries := 0; !blocked(); tries++ {
+		if tries == 3000 {
+			t.Fatal("the whole file fits into the buffers of a connection")
+		}
+		time.Sleep(10 * time.Millisecond) // no event tells that buffers are full
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+	defer cancel()
+	kill, err := http.NewRequestWithContext(ctx, "DELETE", c.server.URL+"/sandboxes/"+b.SandboxID, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	kill.Header.Set("X-API-Key", c.key)
+	res, err := http.DefaultClient.Do(kill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if res.Body.Close(); res.StatusCode != http.StatusNoContent {
+		t.Errorf("the kill: %s", res.Status)
+	}
+}
+
+// blocked reports whether a request to a sandbox waits until its client reads.
+func blocked() bool {
+	all := make([]byte, 4<<20)
+	for one := range strings.SplitSeq(string(all[:runtime.Stack(all, true)]), "\n\n") {
+		if strings.Contains(one, "serveSandbox") && strings.Contains(one, "waitWrite") {
+			return true
+		}
+	}
+	return false
 }
 
 func TestRoutesToSandboxes(t *testing.T) {

@@ -21,6 +21,10 @@ var changes = []string{string(proto.FeedContainerPaused), string(proto.FeedConta
 // recheck is how soon the end of a lease is looked at again at the earliest, if it has not come yet.
 const recheck = time.Second
 
+// leaveTime is how long requests that break off are waited for. One whose client reads nothing does not notice before
+// its next write fails, by the server's own limit.
+const leaveTime = 3 * time.Second
+
 type streamsConfig struct {
 	feed   *events.Feed           // nil: only the ends of leases and breakOff end requests
 	forget func(id string)        // ends what goes on between the requests to a container
@@ -111,7 +115,7 @@ func (s *streams) setAlarm(id string, after time.Duration) {
 	}
 }
 
-// breakOff ends the requests to a container, and waits until they have left.
+// breakOff ends the requests to a container, and waits until they have left, for at most leaveTime.
 func (s *streams) breakOff(ctx context.Context, id string) {
 	s.forget(id)
 	s.mu.Lock()
@@ -123,6 +127,8 @@ func (s *streams) breakOff(ctx context.Context, id string) {
 		}
 	}
 	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, leaveTime)
+	defer cancel()
 	for _, one := range list {
 		select {
 		case <-one.done:
