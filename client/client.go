@@ -23,8 +23,8 @@
 //
 // With Config.Wait, the client waits for a daemon that is away and repeats requests that may come twice. It gives
 // Create, Launch and Run an idempotency key for that, and begins pulls anew. A command of Live goes on if Returning has
-// prepared it. Code ends with the daemon: in a container of its own and without a network it begins anew, else its
-// request fails with the code Unavailable.
+// prepared it. Code ends with the daemon: in a container of its own and without a network it begins anew (see RunCode),
+// else its request fails with the code Unavailable.
 package client
 
 import (

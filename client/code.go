@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 
@@ -10,11 +11,23 @@ import (
 	"berth/proto/sse"
 )
 
-// RunCode runs code and waits for its outcome. Code that reaches nothing but a container of its own leaves no trace
-// when the daemon ends, so with Config.Wait it begins anew with the next daemon.
-func (c *Client) RunCode(ctx context.Context, req proto.Program) (proto.Outcome, error) {
-	traceless := req.Container == "" && (req.Network.IsZero() || req.Network.Mode == proto.NetworkNone)
-	return submit[proto.Outcome](ctx, c, at("run_code"), req, traceless)
+// RunCode runs code and waits for its outcome. With Config.Wait, code in a container of its own and without a network
+// begins anew if the daemon ends meanwhile. Its files in $OUTPUT_DIR may then be stored twice, and its CPU time counts
+// twice. A connection that breaks while the daemon goes on is an error.
+func (c *Client) RunCode(ctx context.Context, req proto.Program) (res proto.Outcome, err error) {
+	alone := req.Container == "" && (req.Network.IsZero() || req.Network.Mode == proto.NetworkNone)
+	if !alone || c.cfg.Wait == 0 {
+		return post[proto.Outcome](ctx, c, at("run_code"), req)
+	}
+	err = c.Redo(ctx, func() error {
+		_, err := c.callOnce(ctx, request{method: http.MethodPost, path: at("run_code"), body: req}, &res)
+		var broken brokenError
+		if errors.As(err, &broken) && !c.hasEnded(ctx) {
+			return broken.err
+		}
+		return err
+	})
+	return res, err
 }
 
 // maxProgress is longer than any event of a cell, in bytes. The last event has all results.

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"errors"
+	"net/http"
 	"strings"
 	"syscall"
 	"time"
@@ -69,6 +70,24 @@ func (c *Client) whileAway(ctx context.Context, repeatable bool, do func() error
 			return ctx.Err()
 		}
 	}
+}
+
+// hasEnded reports whether the daemon has ended just now: nobody listens any more. It is false if that is unknown, as
+// behind a proxy.
+func (c *Client) hasEnded(ctx context.Context) bool {
+	for range 20 {
+		_, err := c.callOnce(ctx, request{method: http.MethodGet, path: "/healthz"}, nil)
+		var broken brokenError
+		if !errors.As(err, &broken) {
+			return errors.Is(err, syscall.ECONNREFUSED)
+		}
+		select { // it may be about to end
+		case <-time.After(askAgain):
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return false
 }
 
 // away reports whether err means that the daemon may come back.
