@@ -150,7 +150,10 @@ func (p Policy) Asks(t Target) bool {
 // AllowsName reports whether the policy allows a host at any port.
 func (p Policy) AllowsName(name string) bool {
 	return p.Mode == proto.NetworkOpen || p.Mode == proto.NetworkAllowlist && slices.ContainsFunc(p.Rules,
-		func(r Rule) bool { return r.Fits(Target{Name: name, Port: cmp.Or(r.Port, 443)}) })
+		func(r Rule) bool {
+			t := Target{Name: name, Port: cmp.Or(r.Port, 443)}
+			return r.Fits(t) && !p.Denies(t)
+		})
 }
 
 // Fits reports whether the rule allows a target.

@@ -147,3 +147,18 @@ func TestNoneHasNoRules(t *testing.T) {
 		}
 	}
 }
+
+// TestDeniedNames checks that a name which is denied is not asked for either, as long as no port of it is left.
+func TestDeniedNames(t *testing.T) {
+	p, _, err := ParsePolicy(proto.Network{Mode: proto.NetworkAllowlist, Allow: []string{"*.example.com",
+		"db.example.com:5432"}, Deny: []string{"evil.example.com", "db.example.com"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"good.example.com": true, "evil.example.com": false,
+		"db.example.com": true} {
+		if got := p.AllowsName(name); got != want {
+			t.Errorf("%s: %t, want %t", name, got, want)
+		}
+	}
+}
