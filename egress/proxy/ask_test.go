@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -135,6 +136,21 @@ func TestWaitsEnd(t *testing.T) {
 	<-asks
 	s.gate.Change(proto.Network{Mode: proto.NetworkAllowlist, Ask: true, Deny: []string{"other.example"}})
 	if said := <-got; !strings.HasPrefix(said, "403 other.example:80 is denied to this container") {
+		t.Error(said)
+	}
+}
+
+// TestNoAskForEarlierNetworks checks that a network which asks, and was granted before, asks nobody after the operator
+// has forbidden it.
+func TestNoAskForEarlierNetworks(t *testing.T) {
+	s := &site{ask: func(context.Context, string, egress.Target, func(string)) (*egress.Permit, error) {
+		t.Error("somebody was asked")
+		return nil, errors.New("nobody is there")
+	}}
+	s.open(t, Config{NoAsk: true}, allow())
+	s.gate.Change(proto.Network{Mode: proto.NetworkAllowlist, Ask: true})
+	if said := <-s.get("http://some.example/"); !strings.HasPrefix(said, "403 ") || !strings.Contains(said,
+		"network.allow") {
 		t.Error(said)
 	}
 }

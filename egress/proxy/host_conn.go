@@ -2,7 +2,6 @@ package proxy
 
 import (
 	"context"
-	"errors"
 	"io"
 	"net"
 	"sync"
@@ -26,8 +25,8 @@ type hostConn struct {
 	in     io.Reader // nil: Conn
 	free   func() bool
 	spared func() bool // it no longer ends with its permit; nil: it does not; guarded by gate.mu
-	used   []string    // names of secrets that were inserted
 
+	used           atomic.Pointer[[]string] // names of secrets that were inserted
 	sent, received atomic.Int64
 	why            atomic.Pointer[egress.Refusal] // it was cut for this reason
 	over           sync.Once
@@ -52,17 +51,8 @@ func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, per
 	}
 	p := &hostConn{Conn: c, gate: g, target: t, permit: permit, began: time.Now(), alive: alive}
 	p.free = context.AfterFunc(ctx, func() { _ = c.Close() })
-	g.mu.Lock()
-	g.live[p] = struct{}{}
-	g.mu.Unlock()
-	if !g.stands(p) { // what allowed it has changed meanwhile
-		g.forget(p)
-		p.free()
-		return nil, g.refused(method, t, errors.Join(notAllowed(*g.policy.Load(), t), c.Close()))
-	}
 	p.report = egress.Report{Began: true, Outcome: proto.AuditOK, AuditEgress: proto.AuditEgress{Method: method,
-		Host: t.Host(),
-		Port: t.Port}}
+		Host: t.Host(), Port: t.Port}}
 	if remote, ok := c.RemoteAddr().(*net.TCPAddr); ok {
 		p.report.Address = remote.AddrPort().Addr().Unmap().String()
 	}
@@ -71,12 +61,15 @@ func (g *Gate) openHost(ctx context.Context, method string, t egress.Target, per
 		began.Note = permit.Note
 	}
 	g.report(began)
+	g.mu.Lock()
+	g.live[p] = struct{}{} // from here on it may be ended
 	if permit != nil && permit.Life != nil {
-		g.mu.Lock()
-		if _, live := g.live[p]; live {
-			p.spared = context.AfterFunc(permit.Life, func() { p.abort(overPermit(t)) })
-		}
-		g.mu.Unlock()
+		p.spared = context.AfterFunc(permit.Life, func() { p.abort(overPermit(t)) })
+	}
+	g.mu.Unlock()
+	if !g.stands(p) { // what allowed it has changed meanwhile
+		p.abort(notAllowed(*g.policy.Load(), t))
+		return nil, p.why.Load()
 	}
 	return p, nil
 }
@@ -97,8 +90,7 @@ func (g *Gate) stands(p *hostConn) bool {
 func (g *Gate) refused(method string, t egress.Target, err error) error {
 	r := egress.RefusalOf(err)
 	v := egress.Report{Outcome: string(r.Code), Note: r.Text, AuditEgress: proto.AuditEgress{Method: method,
-		Reason: r.Reason,
-		Port:   t.Port}}
+		Reason: r.Reason, Port: t.Port}}
 	if t.Port != 0 {
 		v.Host = t.Host()
 	}
@@ -157,7 +149,10 @@ func (p *hostConn) end(why *egress.Refusal) error {
 	err := p.Conn.Close()
 	p.over.Do(func() {
 		v := p.report
-		v.Began, v.Over, v.Secrets = false, true, p.used
+		v.Began, v.Over = false, true
+		if used := p.used.Load(); used != nil {
+			v.Secrets = *used
+		}
 		v.Sent, v.Received, v.Seconds = p.sent.Load(), p.received.Load(), time.Since(p.began).Seconds()
 		if why := p.why.Load(); why != nil {
 			v.Outcome, v.Reason, v.Note = string(why.Code), why.Reason, why.Text

@@ -159,7 +159,8 @@ func (v *clientConn) forward(ctx context.Context, r *http.Request, t egress.Targ
 		out.Body = body
 	}
 	used, hidden, err := v.gate.secrets.Insert(out, t, v.opened)
-	if p.used = used; err != nil {
+	p.used.Store(&used)
+	if err != nil {
 		p.abort(err)
 		v.sendRefusal(err)
 		return false

@@ -178,6 +178,7 @@ func (g *Gate) Change(n proto.Network) {
 	if err != nil {
 		policy = egress.Policy{}
 	}
+	policy.Ask = policy.Ask && !g.proxy.cfg.NoAsk // it may have been asked for before
 	g.mu.Lock()
 	g.policy.Store(&policy)
 	close(g.changed)

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -570,4 +571,52 @@ func pair(t *testing.T) (client, proxy *net.TCPConn) {
 		t.Fatal(err)
 	}
 	return c.(*net.TCPConn), p.(*net.TCPConn)
+}
+
+// TestChangeMeetsConnections changes the network while connections are made. Each that began has one end, and every
+// report names its host.
+func TestChangeMeetsConnections(t *testing.T) {
+	port := host(t, "")
+	listed := allow("127.0.0.1:" + port)
+	s := newSite(t, Config{PerSecond: 1000}, listed)
+	done := make(chan struct{})
+	var changes sync.WaitGroup
+	changes.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				s.gate.Change(allow("other.example"))
+				s.gate.Change(listed)
+			}
+		}
+	})
+	for range 200 {
+		c, r := s.dial()
+		fmt.Fprintf(c, "CONNECT 127.0.0.1:%s HTTP/1.1\r\n\r\n", port)
+		_, _ = http.ReadResponse(r, &http.Request{Method: "CONNECT"}) // allowed or not
+		c.Close()
+	}
+	close(done)
+	changes.Wait()
+	s.await("the last end", func(egress.Report) bool {
+		open := 0
+		for _, v := range s.visits {
+			switch {
+			case v.Began:
+				open++
+			case v.Over:
+				open--
+			}
+		}
+		return open == 0 && len(s.visits) >= 200
+	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, v := range s.visits {
+		if v.Host != "127.0.0.1" || v.Port == 0 || v.Method != "CONNECT" {
+			t.Fatalf("%+v", v)
+		}
+	}
 }
