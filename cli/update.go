@@ -141,7 +141,10 @@ func (n *networkChange) request(ctx context.Context, c *client.Client, id string
 	if now.Deny, err = changedList(now.Deny, n.deny, n.forget); err != nil {
 		return proto.Network{}, err
 	}
-	now.Mode = cmp.Or(proto.NetworkMode(n.mode), proto.NetworkAllowlist)
+	if len(n.allow) > 0 || n.ask { // what is for a list asks for one
+		now.Mode = proto.NetworkAllowlist
+	}
+	now.Mode = cmp.Or(proto.NetworkMode(n.mode), now.Mode)
 	return now, nil
 }
 
