@@ -82,17 +82,20 @@ func (d *Desk) Sweep(context.Context) (done Swept, err error) {
 
 func (d *Desk) endGone() (n int, _ error) {
 	d.mu.Lock()
-	var gone []*ask
+	parked := map[*ask]record{}
 	for _, a := range d.byID {
-		if _, err := d.sessions.Get(a.rec.Owner, a.rec.ContainerID); err != nil && a.rec.State == proto.ApprovalParked {
-			gone = append(gone, a)
+		if a.rec.State == proto.ApprovalParked {
+			parked[a] = a.rec
 		}
 	}
 	d.mu.Unlock()
-	for _, a := range gone {
-		d.expire(a, proto.ApprovalCanceled)
+	for a, rec := range parked {
+		if _, err := d.sessions.Get(rec.Owner, rec.ContainerID); err != nil { // it may wait for a guest
+			d.expire(a, proto.ApprovalCanceled)
+			n++
+		}
 	}
-	return len(gone), nil
+	return n, nil
 }
 
 func (d *Desk) prune(now time.Time) (n int, err error) {
