@@ -204,7 +204,11 @@ func decide[B any](e edge, verb func(source, context.Context, string, string, B)
 		if err != nil {
 			return err
 		}
-		api.Note(r.Context(), a.Item)
+		note := a.Item
+		if a.Decision != nil && a.Decision.Reason != "" {
+			note += ": " + a.Decision.Reason
+		}
+		api.Note(r.Context(), note)
 		api.NoteContainer(r.Context(), a.ContainerID)
 		return api.JSON(w, http.StatusOK, a)
 	}

@@ -155,6 +155,9 @@ func (d *Desk) ask(ctx context.Context, s *session.Session, t egress.Target, wai
 	select {
 	case <-a.decided:
 	case <-ctx.Done():
+		// A decision for life changes the network, which ends the wait, before it is told.
+		a.deciding.Lock()
+		a.deciding.Unlock()
 	}
 	d.mu.Lock()
 	a.conns--
