@@ -206,10 +206,14 @@ func AwaitRescan(root string) error { return dirIoctl(root, btrfsRescanWait, nil
 const NoLimit = -1
 
 // LimitSubvolume bounds the bytes that the subvolume path refers to, its metadata included. A flood of empty files
-// hits the limit too.
-func LimitSubvolume(path string, bytes int64) error {
-	args := btrfsLimitArgs{flags: btrfsLimitRfer, maxRfer: uint64(bytes)}
-	return dirIoctl(path, btrfsQgroupLimit, unsafe.Pointer(&args))
+// hits the limit too. The change is made at root, which no bound holds for: at path, a full subvolume would refuse it.
+func LimitSubvolume(root, path string, bytes int64) error {
+	id, err := SubvolumeID(path)
+	if err != nil {
+		return err
+	}
+	args := btrfsLimitArgs{qgroup: id, flags: btrfsLimitRfer, maxRfer: uint64(bytes)}
+	return dirIoctl(root, btrfsQgroupLimit, unsafe.Pointer(&args))
 }
 
 // DropQgroup removes the qgroup of a removed subvolume. Kernels before 6.11 keep such a qgroup for ever; newer ones

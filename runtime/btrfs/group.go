@@ -34,14 +34,14 @@ func (g Group) Make(root string) error {
 	return nil
 }
 
-// Add makes the subvolume path a member. One that is a member already is no error.
-func (g Group) Add(path string) error {
+// Add makes the subvolume path a member. One that is a member already is no error. See LimitSubvolume for root.
+func (g Group) Add(root, path string) error {
 	id, err := SubvolumeID(path)
 	if err != nil {
 		return err
 	}
 	args := btrfsQgroupAssignArgs{assign: 1, member: id, group: uint64(g)}
-	if err := dirIoctl(path, btrfsQgroupAssign, unsafe.Pointer(&args)); err != unix.EEXIST {
+	if err := dirIoctl(root, btrfsQgroupAssign, unsafe.Pointer(&args)); err != unix.EEXIST {
 		return err
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"berth/proto"
+	"berth/runtime/diskpool"
 	"berth/runtime/layer"
 	"berth/runtime/mountns"
 )
@@ -31,13 +32,16 @@ const hostsRest = "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopba
 const maxHosts = 64 << 10
 
 // makeHosts writes the file of host names of the sandbox over a layer. A layer that was kept has the file that it had.
+// It may be called again after it failed.
 func makeHosts(dir string, owner uint32, name string) error {
 	run := filepath.Join(dir, layer.Run)
 	path := filepath.Join(run, layer.Hosts)
 	err := os.Rename(filepath.Join(dir, layer.Hosts), path) // layer.Clear keeps only a regular file
-	if errors.Is(err, fs.ErrNotExist) {
-		err = os.WriteFile(path, []byte(hostsRest+fmt.Sprintf(hostsLine, name)), 0o644)
-	} else if err == nil {
+	if errors.Is(err, fs.ErrNotExist) && !diskpool.Exists(path) {
+		if err = os.WriteFile(path, []byte(hostsRest+fmt.Sprintf(hostsLine, name)), 0o644); err != nil {
+			_ = os.Remove(path) // it may be a part of one
+		}
+	} else if err == nil || errors.Is(err, fs.ErrNotExist) {
 		err = changeHosts(run, name)
 	}
 	return errors.Join(err, os.Chmod(path, 0o644), os.Lchown(path, int(owner), int(owner)))

@@ -125,9 +125,6 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 		r.disk.AcknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
 	}
-	if err != nil && r.cfg.OwnerBytes > 0 && strings.Contains(err.Error(), unix.EDQUOT.Error()) {
-		err = r.disk.BeyondBound(spec.Owner, func() error { return r.makeOrUndo(ctx, id, spec, class) })
-	}
 	if err == nil && poolable {
 		r.warm.Missed(r.kindOf(spec), spec.Limits)
 	}
@@ -376,7 +373,7 @@ func (r *Runtime) makeDisk(b *launch.Sandbox, spec session.Spec) (err error) {
 	if err := r.disk.Own(spec.Owner, b.Layer); err != nil {
 		return err
 	}
-	return makeHosts(b.Layer, b.FirstID, b.Hostname)
+	return r.disk.BeyondBound(b.Layer, func() error { return makeHosts(b.Layer, b.FirstID, b.Hostname) })
 }
 
 // makeWorkspace makes the workspace, unless it exists, with its limit, and counts it for its owner.

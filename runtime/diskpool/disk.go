@@ -85,11 +85,14 @@ func unowned(path string) bool {
 // base is root in the sandbox.
 func (d *Pool) MakeLayer(sandbox string, c Claim, base uint32, bytes int64) (path string, isNew bool, err error) {
 	path = d.LayerPath(sandbox)
-	if err := d.remove(path); err != nil {
-		return "", false, fmt.Errorf("removing an old layer: %w", err)
-	}
 	prepare := layer.Prepare
-	err = d.beyondBound(d.KeptPath(c.Layer), func() error { return d.takeKept(path, c) })
+	// A start that failed may have left the layer here.
+	if had, none := d.ReadClaim(sandbox); none != nil || c.Layer == "" || had != c {
+		if err := d.remove(path); err != nil {
+			return "", false, fmt.Errorf("removing an old layer: %w", err)
+		}
+		err = d.BeyondBound(d.KeptPath(c.Layer), func() error { return d.takeKept(path, c) })
+	}
 	if isNew = errors.Is(err, fs.ErrNotExist); isNew {
 		prepare = layer.Make
 		if _, err = d.make(path); err == nil && c != (Claim{}) {
@@ -97,7 +100,7 @@ func (d *Pool) MakeLayer(sandbox string, c Claim, base uint32, bytes int64) (pat
 		}
 	}
 	if err == nil {
-		err = d.beyondBound(path, func() error { return prepare(path, base) })
+		err = d.BeyondBound(path, func() error { return prepare(path, base) })
 	}
 	if err == nil {
 		err = d.Limit(path, bytes)
@@ -137,10 +140,10 @@ func (d *Pool) ReleaseLayer(sandbox string) error {
 	if err := d.Limit(path, btrfs.NoLimit); err != nil {
 		return err
 	}
-	if err := d.beyondBound(path, func() error { return layer.Clear(path) }); err != nil {
+	if err := d.BeyondBound(path, func() error { return layer.Clear(path) }); err != nil {
 		return fmt.Errorf("clearing a layer: %w", err)
 	}
-	if err := d.beyondBound(path, func() error { return renameNew(path, d.KeptPath(c.Layer)) }); err != nil {
+	if err := d.BeyondBound(path, func() error { return renameNew(path, d.KeptPath(c.Layer)) }); err != nil {
 		return fmt.Errorf("keeping layer %s: %w", c.Layer, err)
 	}
 	return nil
@@ -183,7 +186,10 @@ type Claim struct {
 const claimLink = "claim"
 
 // WriteClaim records whose the sandbox is. It fails with fs.ErrExist if that is recorded already.
-func (d *Pool) WriteClaim(sandbox string, c Claim) error { return writeClaim(d.LayerPath(sandbox), c) }
+func (d *Pool) WriteClaim(sandbox string, c Claim) error {
+	path := d.LayerPath(sandbox)
+	return d.BeyondBound(path, func() error { return writeClaim(path, c) })
+}
 
 func writeClaim(layer string, c Claim) error {
 	target := strings.TrimSuffix(c.Session+" "+c.Workspace+" "+c.Layer, " ")
@@ -294,7 +300,7 @@ func (d *Pool) Limit(path string, bytes int64) error {
 	if !d.Quota || !btrfs.IsSubvolume(path) {
 		return nil
 	}
-	if err := btrfs.LimitSubvolume(path, bytes); err != nil {
+	if err := btrfs.LimitSubvolume(d.root, path, bytes); err != nil {
 		return fmt.Errorf("limiting its size: %w", err)
 	}
 	return nil

@@ -78,11 +78,7 @@ func (d *Pool) Own(owner, path string) error {
 		}
 		d.owners.Store(g, true)
 	}
-	err := g.Add(path)
-	if errors.Is(err, unix.EDQUOT) { // the owner is at its bound; a new directory has next to nothing
-		err = d.lifted(g, func() error { return g.Add(path) })
-	}
-	if err != nil {
+	if err := g.Add(d.root, path); err != nil {
 		return fmt.Errorf("counting disk space for its owner: %w", err)
 	}
 	return nil
@@ -111,26 +107,39 @@ func (d *Pool) OwnerSpace(owner string) (space Space, counted bool) {
 	if !d.countsOwners() {
 		return Space{}, false
 	}
-	space.Limit = d.ownerBytes
-	for _, name := range []string{"referenced", "rsv_data"} { // what is reserved is counted at the next commit
-		text, err := os.ReadFile(filepath.Join(d.groupDir(groupOf(owner)), name))
-		if errors.Is(err, fs.ErrNotExist) {
-			return space, true // it has nothing
-		}
-		n, notNumber := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
-		if err != nil || notNumber != nil {
-			return Space{}, false
-		}
-		space.Used += n
+	used, err := d.usedBy(groupOf(owner))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) { // without a group it has nothing
+		return Space{}, false
 	}
+	space.Limit, space.Used = d.ownerBytes, used
 	return space, true
 }
 
-// An owner at its bound must be able to stop and start containers, else it could not remove anything from them. That
-// takes small changes of the disk, for which the bound is lifted for the moment.
+// usedBy returns the bytes that a group counts.
+func (d *Pool) usedBy(g btrfs.Group) (bytes int64, err error) {
+	for _, name := range []string{"referenced", "rsv_data"} { // what is reserved is counted at the next commit
+		text, err := os.ReadFile(filepath.Join(d.groupDir(g), name))
+		if err != nil {
+			return 0, err
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		bytes += n
+	}
+	return bytes, nil
+}
 
-// beyondBound calls do, which changes little in the subvolume path, beyond its owner's bound if it must.
-func (d *Pool) beyondBound(path string, do func() error) error {
+// An owner at its bound must be able to stop and start containers, else it could not remove anything from them. That
+// takes small changes of the disk, for which the bound is raised for the moment.
+
+// liftBytes is how far the bound of an owner is raised: room for one small change, and little for programs that write
+// meanwhile.
+const liftBytes = 1 << 20
+
+// BeyondBound calls do, which changes little in the subvolume path, beyond its owner's bound if it must.
+func (d *Pool) BeyondBound(path string, do func() error) error {
 	err := do()
 	if !errors.Is(err, unix.EDQUOT) || d.ownerBytes == 0 {
 		return err
@@ -142,15 +151,7 @@ func (d *Pool) beyondBound(path string, do func() error) error {
 	return d.lifted(g, do)
 }
 
-// BeyondBound calls do, which changes little on the disk, without a bound for the owner.
-func (d *Pool) BeyondBound(owner string, do func() error) error {
-	if d.ownerBytes == 0 || owner == "" {
-		return do()
-	}
-	return d.lifted(groupOf(owner), do)
-}
-
-// lifted calls do while the group has no bound.
+// lifted calls do while the group's bound is raised.
 func (d *Pool) lifted(g btrfs.Group, do func() error) error {
 	count := func(n int) error {
 		d.lifting.Lock()
@@ -159,7 +160,8 @@ func (d *Pool) lifted(g btrfs.Group, do func() error) error {
 			d.lifts = map[btrfs.Group]int{}
 		}
 		if d.lifts[g] += n; d.lifts[g] > 0 {
-			return g.Limit(d.root, btrfs.NoLimit)
+			used, err := d.usedBy(g)
+			return errors.Join(err, g.Limit(d.root, max(d.ownerBytes, used)+liftBytes))
 		}
 		delete(d.lifts, g)
 		return d.limitGroup(g)

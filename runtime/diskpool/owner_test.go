@@ -5,12 +5,14 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
 	"berth/runtime/btrfs"
+	"berth/runtime/layer"
 )
 
 // TestOwner checks what owners have in the pool: copies share with their original, also after it has gone; a bound is
@@ -84,7 +86,7 @@ func TestOwner(t *testing.T) {
 		t.Errorf("a write beyond the bound: %v", err)
 	}
 	link := func() error { return os.Symlink("x", filepath.Join(one, "link")) }
-	if err := d.beyondBound(one, link); err != nil {
+	if err := d.BeyondBound(one, link); err != nil {
 		t.Errorf("a change of the daemon's own: %v", err)
 	}
 	if err := fill(own("third", "ann"), 16*mib); !errors.Is(err, unix.EDQUOT) {
@@ -131,5 +133,81 @@ func TestFullQuotasCountNoOwners(t *testing.T) {
 	}
 	if _, counted := d.OwnerSpace("ann"); counted {
 		t.Error("owners are counted")
+	}
+}
+
+// TestLayersAtTheBound stops and starts a sandbox of an owner at its bound, while another of its programs fills the
+// disk, and takes room whenever it can. The layer is kept, and the bound holds but for what the daemon itself writes.
+func TestLayersAtTheBound(t *testing.T) {
+	const mib, bound, rounds = 1 << 20, 48 << 20, 200
+	d := newLoopPool(t)
+	if !d.countsOwners() {
+		t.Skip("this kernel has no simple quotas that we use")
+	}
+	if err := d.LimitOwners(bound); err != nil {
+		t.Fatal(err)
+	}
+	c := Claim{Session: "session", Workspace: "workspace", Layer: "layer"}
+	begin := func() string {
+		t.Helper()
+		path, _, err := d.MakeLayer(c.Session, c, 1<<20, 1<<30)
+		if err == nil {
+			err = d.Own("ann", path)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := os.WriteFile(filepath.Join(begin(), layer.Upper, "kept"), make([]byte, mib), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	greedy, err := d.MakeWorkspace("greedy", 1<<40)
+	if err == nil {
+		err = d.Own("ann", greedy)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	done, full := make(chan struct{}), make(chan struct{})
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		f, err := os.Create(filepath.Join(greedy, "file"))
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		defer f.Close()
+		var reached bool
+		for size := int64(0); ; {
+			select {
+			case <-done:
+				return
+			default:
+			}
+			if unix.Fallocate(int(f.Fd()), 0, size, 64<<10) == nil {
+				size += 64 << 10
+			} else if !reached {
+				reached = true
+				close(full)
+			}
+		}
+	})
+	<-full
+	for range rounds {
+		if err := d.ReleaseLayer(c.Session); err != nil {
+			t.Fatalf("stopping: %v", err)
+		}
+		path := begin()
+		if st, err := os.Stat(filepath.Join(path, layer.Upper, "kept")); err != nil || st.Size() != mib {
+			t.Fatalf("the layer is lost: %v", err)
+		}
+	}
+	close(done)
+	writer.Wait()
+	space, _ := d.OwnerSpace("ann")
+	t.Logf("%d MiB beyond the bound after %d stops and starts", (space.Used-bound)/mib, rounds)
+	if space.Used > bound+bound/2 {
+		t.Errorf("%d bytes, bound %d", space.Used, bound)
 	}
 }

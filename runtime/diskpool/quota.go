@@ -91,7 +91,7 @@ func (d *Pool) proveQuota() error {
 	}
 	id, idErr := btrfs.SubvolumeID(path)
 	defer func() { _ = d.remove(path) }()
-	if err := btrfs.LimitSubvolume(path, proofLimit); err != nil {
+	if err := btrfs.LimitSubvolume(d.root, path, proofLimit); err != nil {
 		return fmt.Errorf("trying the quotas: %w", err)
 	}
 	err = os.WriteFile(filepath.Join(path, "file"), bytes.Repeat([]byte{1}, proofBytes), 0o600)

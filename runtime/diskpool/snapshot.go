@@ -155,15 +155,15 @@ func (d *Pool) CopyWorkspace(snapshot, owner, workspace, copied string) error {
 	}
 	err := d.copyTree(d.SnapshotWorkspace(snapshot), tmp, owner, false)
 	if err == nil {
-		err = d.beyondBound(tmp, func() error { return unix.Lsetxattr(tmp, copyAttribute, []byte(copied), 0) })
+		err = d.BeyondBound(tmp, func() error { return unix.Lsetxattr(tmp, copyAttribute, []byte(copied), 0) })
 	}
 	if err == nil {
-		err = d.beyondBound(tmp, func() error {
+		err = d.BeyondBound(tmp, func() error {
 			return unix.Renameat2(unix.AT_FDCWD, tmp, unix.AT_FDCWD, path, unix.RENAME_EXCHANGE)
 		})
 	}
 	if errors.Is(err, fs.ErrNotExist) && !Exists(path) {
-		err = d.beyondBound(tmp, func() error { return renameNew(tmp, path) })
+		err = d.BeyondBound(tmp, func() error { return renameNew(tmp, path) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("copying the workspace of snapshot %s: %w", snapshot, err), d.remove(tmp))
@@ -184,7 +184,7 @@ func (d *Pool) CopyLayer(snapshot, owner string, c Claim) error {
 	}
 	err = d.copyTree(source, tmp, owner, false)
 	if err == nil {
-		err = d.beyondBound(tmp, func() error {
+		err = d.BeyondBound(tmp, func() error {
 			if err := os.Remove(filepath.Join(tmp, claimLink)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 				return err
 			}
@@ -192,10 +192,10 @@ func (d *Pool) CopyLayer(snapshot, owner string, c Claim) error {
 		})
 	}
 	if err == nil {
-		err = d.beyondBound(tmp, func() error { return writeClaim(tmp, c) })
+		err = d.BeyondBound(tmp, func() error { return writeClaim(tmp, c) })
 	}
 	if err == nil {
-		err = d.beyondBound(tmp, func() error { return renameNew(tmp, d.KeptPath(c.Layer)) })
+		err = d.BeyondBound(tmp, func() error { return renameNew(tmp, d.KeptPath(c.Layer)) })
 	}
 	if err != nil {
 		return errors.Join(fmt.Errorf("copying the layer of snapshot %s: %w", snapshot, err), d.remove(tmp))
