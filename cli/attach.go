@@ -52,7 +52,7 @@ type attachment struct {
 	exec        string        // the command's ID, set when it starts, or before run
 	execStarted chan struct{} // closed when the command starts
 	restore     func()        // restores the terminal
-	attached    bool          // another client may have drawn on the terminal
+	drawn       atomic.Bool   // the terminal may have been drawn for another size
 
 	stdinUnsent atomic.Bool // some standard input is not sent yet; valid once run is called
 }
@@ -325,12 +325,12 @@ func (t *attachment) resize() {
 // redraw sends the size of our terminal, after a smaller one, so that a program that draws the screen draws it anew.
 func (t *attachment) redraw() {
 	if size := term.WindowSize(); t.cmd.TTY != nil {
-		if size.Rows > 1 && t.attached {
+		if size.Rows > 1 && t.drawn.Load() {
 			_ = t.present().Resize(t.exec, proto.WindowSize{Rows: size.Rows - 1, Cols: size.Cols})
 		}
 		_ = t.present().Resize(t.exec, size)
 	}
-	t.attached = true
+	t.drawn.Store(true)
 }
 
 // attachCommand returns `berth attach`.
@@ -353,7 +353,8 @@ passes on standard input if they take it. An interrupt ends berth and not the co
 			if err != nil {
 				return err
 			}
-			t := &attachment{app: a, c: c, leaves: true, attached: true, print: a.NewPrinter()}
+			t := &attachment{app: a, c: c, leaves: true, print: a.NewPrinter()}
+			t.drawn.Store(true)
 			if t.detachKeys, err = parseDetachKeys(keys); err != nil {
 				return err
 			}

@@ -354,8 +354,7 @@ func TestLeavingACommandThatIsOwedInput(t *testing.T) {
 	}
 }
 
-// TestInsisting checks that berth gives up at the third signal on a command that ignores signals, and that the daemon
-// ends the command.
+// TestInsisting checks that berth gives up at the third signal on a command that ignores signals, and has it killed.
 func TestInsisting(t *testing.T) {
 	u := newUser(t)
 	// bash handles a signal that arrives just before a read only when the read ends. So each read has a timeout.
@@ -380,7 +379,7 @@ func TestInsisting(t *testing.T) {
 	if err := json.Unmarshal([]byte(u.berth(t, "wait", "--json", c)), &res); err != nil {
 		t.Fatal(err)
 	}
-	if res.Exec.End.Reason != proto.EndCanceled {
+	if res.Exec.End.Reason != proto.EndKilled {
 		t.Errorf("the command ended with %+v", res.Exec.End)
 	}
 }
