@@ -44,7 +44,7 @@ var projects = []publishedProject{
 		"browserify: not found"},
 	{"pip", "bandit", "1.9.4", "docker/Dockerfile", "", ""},
 	{"pip", "jupyterhub", "6.1.1", "examples/service-fastapi:Dockerfile", "", ""},
-	{"pip", "black", "26.10.1", "Dockerfile", "a Python with ensurepip, as in Python's own images", "ensurepip"},
+	{"pip", "black", "26.10.1", "Dockerfile", "", ""},
 	{"deb", "jo", "1.9-1", "Dockerfile", "", ""},
 	{"crate", "bore-cli", "0.6.0", "Dockerfile", "", ""},
 }
