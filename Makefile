@@ -54,7 +54,7 @@ test-browser: all setup-browser ## visit ports of containers with Chromium (2 GB
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 40m -v ./test/browser
 
-test-e2b-frameworks: all setup-test ## work through three frameworks' E2B clients (300 MB of disk)
+test-e2b-frameworks: all setup-test ## work through four frameworks' E2B clients (1.5 GB of disk, 10 minutes first)
 	@mkdir -p .cache/images
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \

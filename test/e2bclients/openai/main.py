@@ -59,9 +59,10 @@ async def main(persistence, snapshots):
     client = E2BSandboxClient()
     manifest = Manifest(root="/workspace", entries={"notes.txt": File(content=b"from the manifest\n")},
                         environment={"value": {"CITY": "Bern"}})
+    options = E2BSandboxClientOptions(sandbox_type="e2b", timeout=180, exposed_ports=(8000,),
+                                      workspace_persistence=persistence)
     session = await client.create(manifest=manifest, snapshot=LocalSnapshotSpec(base_path=Path(snapshots)),
-                                  options=E2BSandboxClientOptions(sandbox_type="e2b", timeout=180, exposed_ports=(8000,),
-                                                                  workspace_persistence=persistence))
+                                  options=options)
     async with session:
         await commands(session)
         await files(session)
