@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // A wire forwards connections to a daemon until they are cut.
@@ -203,7 +204,12 @@ func TestExecOverABrokenConnection(t *testing.T) {
 	if err := r.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	u.berth(t, "wait", c) // ends long before its sleep does
+	// Who waits for its end by the API would keep it.
+	for end := time.Now().Add(time.Minute); u.berth(t, "ps", "--running", "-q", c) != ""; time.Sleep(time.Second) {
+		if time.Now().After(end) {
+			t.Fatal("it goes on without a client")
+		}
+	}
 }
 
 // TestInputThatBreaksOff checks that a command ends if its input breaks off, even with a key: it would wait for the
