@@ -11,7 +11,7 @@ DEV_IMAGE := .cache/images/dev.tar
 # Servers that clients of the network are tried against, besides those packages.
 NETWORK_DEBS := openssh-server postgresql redis-server
 
-.PHONY: setup-full test-full test-dev test-network test-dockerfiles lock
+.PHONY: setup-full setup-network test-full test-dev test-network test-dockerfiles lock
 setup-full: setup-test
 	$(call install,$(FULL_DEBS))
 
@@ -35,9 +35,11 @@ test-dev: ## build the image dev and try every language in it (6 GB of disk, 10 
 		BERTH_DEV_IMAGE=$(abspath $(DEV_IMAGE)) \
 		go test -race -count=1 -timeout 20m -v -run '^TestDevImage$$' ./daemon
 
-# The image of clients is built in a daemon whose data stay below .cache, so that the next run has it.
-test-network: all gvisor setup-test
+setup-network: setup-test
 	$(call install,$(NETWORK_DEBS))
+
+# The image of clients is built in a daemon whose data stay below .cache, so that the next run has it.
+test-network: all gvisor setup-network
 test-network: ## try package managers, databases and browsers without a proxy (8 GB, 15 minutes the first time)
 	@mkdir -p .cache/images .cache/network
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
