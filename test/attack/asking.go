@@ -11,7 +11,7 @@ import (
 	"berth/proto"
 )
 
-// Groups 37, 38 and 48 for a container whose connections wait for a person. What it asks for is what a person reads,
+// Groups 35, 37 and 38 for a container whose connections wait for a person. What it asks for is what a person reads,
 // and a person may approve anything: so it must not be able to ask for more than an owner may list.
 var _ = register(
 	Case{
@@ -22,7 +22,7 @@ var _ = register(
 		Run:   askForMore,
 	},
 	Case{
-		Group: 48, Name: "asking/tenants",
+		Group: 35, Name: "asking/tenants",
 		Tries: "list, read and decide about a waiting connection as another tenant, and ask for a network that asks " +
 			"beside one that is open",
 		Wants: "the connection is not found, and the network is refused",
@@ -52,7 +52,7 @@ func askingContainer(ctx context.Context, t *Target) (proto.Container, error) {
 func fetch(hosts ...string) string {
 	text := ""
 	for _, h := range hosts {
-		text += "curl -s -m 100 -o /dev/null -w '%{http_code} ' -x http://127.0.0.1:3128 http://" + h + "/; "
+		text += "curl -s -m 100 -o /dev/null -w '%{http_code} ' --noproxy '' -x http://127.0.0.1:3128 http://" + h + "/; "
 	}
 	return text
 }
