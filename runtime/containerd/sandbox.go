@@ -120,7 +120,7 @@ func (r *Runtime) startCold(ctx context.Context, id string, spec session.Spec, c
 		return nil
 	}
 	poolable := r.poolable(spec)
-	err := r.makeOrUndo(ctx, id, spec, class)
+	err := r.disk.WithRoom(spec.Owner, func() error { return r.makeOrUndo(ctx, id, spec, class) })
 	if err != nil && strings.Contains(err.Error(), unix.EIO.Error()) {
 		r.disk.AcknowledgeErrors()
 		err = r.makeOrUndo(ctx, id, spec, class)
