@@ -76,8 +76,10 @@ type Cmd struct {
 	// tail while nobody does; with reconnect_seconds it waits for its client to come back, too.
 	OnOutputLimit string `json:"on_output_limit,omitempty" schema:"enum=|truncate|fail|wait"`
 
-	// What no request can say; package code does.
+	// What no request can say: package code does, and an edge whose every command is followed.
 	Shown string `json:"-"` // what it is called wherever it is recorded, instead of Argv
+	// who starts it follows it at once, so with wait it waits for that
+	Followed bool `json:"-"`
 	// that it runs is no use of its container, which may be paused and stopped under it; see session.Hold
 	Resident bool `json:"-"`
 }

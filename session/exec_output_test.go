@@ -69,6 +69,27 @@ func TestEndedOutputGoesToDisk(t *testing.T) {
 	}
 }
 
+// TestFirstFollowerMissesNothing checks that a command which its caller follows at once waits for that, however much it
+// prints before.
+func TestFirstFollowerMissesNothing(t *testing.T) {
+	s := sessiontest.New(t, session.Config{}).Create(t, proto.CreateContainer{})
+	const size = 3_000_000
+	e := start(t, s, proto.Cmd{Command: fmt.Sprintf("head -c %d /dev/zero | tr '\\0' x", size), Detach: true,
+		OnOutputLimit: proto.OutputWait, MaxOutputBytes: 4096, Followed: true})
+	for end := time.Now().Add(time.Minute); e.Tail(0).Stdout < 5_000; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("it has written %d bytes", e.Tail(0).Stdout)
+		}
+	}
+	got := 0
+	if err := e.Follow(t.Context(), session.Cursor{}, func(ev proto.Event) error {
+		got += len(ev.Data)
+		return nil
+	}); err != nil || got != size {
+		t.Errorf("%d bytes, %v", got, err)
+	}
+}
+
 // TestFullSpoolIsTold checks that output that fits nowhere is reported missing, and that output fits again when other
 // output is removed.
 func TestFullSpoolIsTold(t *testing.T) {

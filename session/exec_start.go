@@ -132,7 +132,7 @@ func (e *Exec) begin() {
 	case e.cmd.OnOutputLimit != proto.OutputWait:
 	case e.clients != nil:
 		e.out.HoldForReturn()
-	case e.cmd.Outlives():
+	case e.cmd.Outlives() && !e.cmd.Followed:
 		e.out.HoldWhileFollowed()
 	default:
 		e.out.Hold()

@@ -175,7 +175,7 @@ func (b box) start(ctx context.Context, in startRequest, limit time.Duration, s 
 	}
 	cmd := proto.Cmd{Argv: append([]string{in.Process.Cmd}, in.Process.Args...), Env: in.Process.Envs, Cwd: dir,
 		User: b.user, TTY: in.PTY.window(), OpenStdin: in.PTY == nil && (in.Stdin == nil || *in.Stdin),
-		Background: true, Detach: true, OnOutputLimit: proto.OutputWait,
+		Background: true, Detach: true, Followed: true, OnOutputLimit: proto.OutputWait,
 		TimeoutSeconds: min(limit, longestRun).Seconds()}
 	x, err := b.s.Exec(ctx, cmd)
 	if err != nil && in.Process.Cwd == "" && b.missing(ctx, dir) { // the user has no home
