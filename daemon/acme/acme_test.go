@@ -23,6 +23,7 @@ import (
 
 	"berth/daemon/acme/records"
 	"berth/test/acmetest"
+	"berth/test/logtest"
 	"berth/test/needs"
 
 	"github.com/mholt/acmez/v3/acme"
@@ -36,35 +37,17 @@ func TestMain(m *testing.M) {
 
 const domain = "apps.zone.test"
 
-// A log keeps what a Manager logs.
-type log struct {
-	mu   sync.Mutex
-	text bytes.Buffer
-}
-
-func (l *log) Write(data []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(data)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
-}
-
 // site is a name server, an authority and the configuration of a Manager that uses both.
 type site struct {
 	t         *testing.T
 	names     *acmetest.NameServer
 	authority *acmetest.Authority
 	cfg       Config
-	log       *log
+	log       *logtest.Buffer
 }
 
 func newSite(t *testing.T, c acmetest.Config) *site {
-	s := &site{t: t, names: acmetest.StartNameServer(t), log: &log{}}
+	s := &site{t: t, names: acmetest.StartNameServer(t), log: &logtest.Buffer{}}
 	if c.Resolver == "" {
 		c.Resolver = s.names.Address
 	}

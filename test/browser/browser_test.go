@@ -3,13 +3,11 @@
 package browser_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -97,17 +95,5 @@ func visit(t *testing.T, least int, args, env []string) {
 	if err != nil {
 		t.Errorf("%v\n%s\n%s", err, out, stderr.String())
 	}
-	count := 0
-	for sc := bufio.NewScanner(bytes.NewReader(out)); sc.Scan(); count++ {
-		verdict, rest, _ := strings.Cut(sc.Text(), " ")
-		what, why, _ := strings.Cut(rest, " ")
-		t.Run(what, func(t *testing.T) {
-			if verdict != "PASS" {
-				t.Errorf("%s: %s", verdict, why)
-			}
-		})
-	}
-	if count < least {
-		t.Errorf("it reported on %d things", count)
-	}
+	clients.Report(t, out, least)
 }

@@ -79,19 +79,7 @@ func program(t *testing.T, d *daemontest.Daemon, least int, name string, args ..
 	if err != nil || stderr.Len() > 0 {
 		t.Errorf("%v\n%s\n%s", err, out, stderr.String())
 	}
-	count := 0
-	for sc := bufio.NewScanner(bytes.NewReader(out)); sc.Scan(); count++ {
-		verdict, rest, _ := strings.Cut(sc.Text(), " ")
-		what, why, _ := strings.Cut(rest, " ")
-		t.Run(what, func(t *testing.T) {
-			if verdict != "PASS" {
-				t.Errorf("%s: %s", verdict, why)
-			}
-		})
-	}
-	if count < least {
-		t.Errorf("it reported on %d things", count)
-	}
+	clients.Report(t, out, least)
 }
 
 // goClients has clients of the Go SDK use one container: of both generations, over HTTP and pipes.
