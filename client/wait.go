@@ -72,8 +72,8 @@ func (c *Client) whileAway(ctx context.Context, repeatable bool, do func() error
 	}
 }
 
-// hasEnded reports whether the daemon has ended just now: nobody listens any more. It is false if that is unknown, as
-// behind a proxy.
+// hasEnded reports whether the daemon has ended just now: its port refuses connections. It is false if that is unknown,
+// as behind a proxy.
 func (c *Client) hasEnded(ctx context.Context) bool {
 	for range 20 {
 		_, err := c.callOnce(ctx, request{method: http.MethodGet, path: "/healthz"}, nil)
@@ -105,8 +105,8 @@ func away(err error, repeatable bool) bool {
 			strings.Contains(proto.AsError(err).Message, "the daemon ends"))
 }
 
-// knownFor is how long a daemon knows the key of a command with reconnect_seconds at least, if it begins with "once_".
-// It knows other keys for a day.
+// knownFor is how long a daemon knows the key of a command with reconnect_seconds at least, if it begins with
+// proto.OncePrefix. It knows other keys for a day.
 const knownFor = time.Minute
 
 // once returns the idempotency key for a request that has none, so that it may be repeated.
@@ -117,5 +117,5 @@ func (c *Client) once(key string) string {
 	case c.cfg.Wait > knownFor:
 		return proto.NewID("again_")
 	}
-	return proto.NewID("once_")
+	return proto.NewID(proto.OncePrefix)
 }

@@ -23,6 +23,7 @@ const (
 	CallPrefix      = "call_" // of a call of a tool by code
 	RunPrefix       = "run_"  // of a run of a stored tool
 	AskPrefix       = "net_"  // of a connection that waits for approval
+	OncePrefix      = "once_" // of an idempotency key that a client of ours makes and uses for a minute at most
 )
 
 const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"

@@ -120,7 +120,7 @@ func (e *Exec) mayBeRetried() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	kept := retryTime
-	if e.clientInformed && e.cmd.ReconnectSeconds > 0 && strings.HasPrefix(e.retry.Key, "once_") { // berth's own
+	if e.clientInformed && e.cmd.ReconnectSeconds > 0 && strings.HasPrefix(e.retry.Key, proto.OncePrefix) {
 		kept = max(informGrace, seconds(e.cmd.ReconnectSeconds))
 	}
 	return e.retry.Key != "" && e.s.core.cfg.Now().Before(e.info.EndedAt.Add(kept))
