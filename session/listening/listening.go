@@ -180,10 +180,14 @@ func (w *Watcher) Saw(e proto.AuditEntry) {
 		w.endLocked(c)
 		w.mu.Unlock()
 		if c != nil {
-			w.closeAll(c, cmp.Or(e.Note, "the container was "+e.Act[len("container."):]+"d"))
+			w.closeAll(c, cmp.Or(e.Note, wasEnded[e.Act]))
 		}
 	}
 }
+
+// wasEnded says why ports are closed that a container had open, by the action that ended it.
+var wasEnded = map[string]string{"container.stop": "the container was stopped",
+	"container.expire": "the container has expired", "container.delete": "the container was deleted"}
 
 // endLocked ends the watch of a container. Called with mu held.
 func (w *Watcher) endLocked(c *container) {
