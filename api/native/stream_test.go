@@ -303,6 +303,17 @@ func TestFollowedLogEndsWithTheDaemon(t *testing.T) {
 	}
 }
 
+// answer sends a request, and returns the status, Retry-After and the body, or the error.
+func (s *site) answer(req *http.Request) string {
+	res, err := s.client.Do(req)
+	if err != nil {
+		return err.Error()
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	return fmt.Sprint(res.StatusCode, " ", res.Header.Get("Retry-After"), " ", string(body), err)
+}
+
 // Who waits for a command that goes on without the daemon is told how to come back: with the same request only if that
 // does not run the command again.
 func TestWaitingForACommandThatOutlivesTheDaemon(t *testing.T) {
@@ -315,16 +326,7 @@ func TestWaitingForACommandThatOutlivesTheDaemon(t *testing.T) {
 		req := s.request(t, t.Context(), "POST", at+"/exec", proto.Cmd{Command: "echo up > /tmp/up" + key + "; sleep 1000",
 			ReconnectSeconds: 60, IdempotencyKey: key})
 		req.URL.Host = strings.TrimPrefix(url, "http://")
-		go func() {
-			res, err := s.client.Do(req)
-			if err != nil {
-				answer <- err.Error()
-				return
-			}
-			defer res.Body.Close()
-			body, err := io.ReadAll(res.Body)
-			answer <- fmt.Sprint(res.StatusCode, " ", string(body), err)
-		}()
+		go func() { answer <- s.answer(req) }()
 		s.run(t, at, "cat /tmp/up"+key)
 	}
 	shutdown()
@@ -345,16 +347,7 @@ func TestCommandPastTheGraceOfAShutdown(t *testing.T) {
 	req := s.request(t, t.Context(), "POST", at+"/exec", proto.Cmd{Command: "echo up > /tmp/up; sleep 1000"})
 	req.URL.Host = strings.TrimPrefix(url, "http://")
 	answer := make(chan string, 1)
-	go func() {
-		res, err := s.client.Do(req)
-		if err != nil {
-			answer <- err.Error()
-			return
-		}
-		defer res.Body.Close()
-		body, err := io.ReadAll(res.Body)
-		answer <- fmt.Sprint(res.StatusCode, " ", res.Header.Get("Retry-After"), " ", string(body), err)
-	}()
+	go func() { answer <- s.answer(req) }()
 	s.run(t, at, "cat /tmp/up")
 	shutdown()
 	if got := <-answer; !strings.HasPrefix(got, "503 1 ") || !strings.Contains(got, "shutting down") {
