@@ -57,7 +57,7 @@ type Secret struct {
 // An Ask has a person asked whether a target may be reached that the list lacks, and waits for the decision. It fails
 // with a Refusal, or when ctx ends. waits is called, at most once, if this is the first connection that waits for a new
 // approval, before anybody can decide about it.
-type Ask func(ctx context.Context, method string, t Target, waits func(id string)) (*Permit, error)
+type Ask func(ctx context.Context, t Target, waits func(id string)) (*Permit, error)
 
 // A Permit is a person's consent to one connection.
 type Permit struct {

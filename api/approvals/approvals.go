@@ -108,16 +108,14 @@ func (e edge) rows() []api.Route {
 	}
 }
 
-const approveMore = "Connections go on: with for once those that wait, and others to the same host and port until " +
-	"the " +
-	"commands have ended that run now; with for life, host and port become an entry of the container's " +
-	"network.allow. " +
-	"A call or a run goes on; for is not for these. The same decision about connections once more changes nothing; " +
-	"any other second one is a 409. A decision after the deadline is a 410."
+const approveMore = "Connections go on. With for once, these are those that wait, and others to the same host and " +
+	"port until the commands that run now have ended. With for life, host and port become an entry of the " +
+	"container's network.allow. A call or a run goes on; for is not for these. The same decision about connections " +
+	"once more changes nothing; any other second one is a 409. A decision after the deadline is a 410."
 
-const refuseMore = "Connections are refused, and code gets an error: with for once until the commands have ended " +
-	"that " +
-	"run now; with for life, host and port become an entry of the container's network.deny, and nobody is asked again."
+const refuseMore = "Connections are refused, and code gets an error. With for once, others to the same host and port " +
+	"are refused until the commands that run now have ended. With for life, host and port become an entry of the " +
+	"container's network.deny, and are refused without asking."
 
 func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller, o openapi.Operation) error {
 	q, err := o.ParseQuery(r.URL.RawQuery)
@@ -160,13 +158,7 @@ func (e edge) of(id string) (source, error) {
 			return s, nil
 		}
 	}
-	return nil, unknown(id)
-}
-
-func unknown(id string) error {
-	return proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "approval %.80q does not exist; list the "+
-		"approvals to "+
-		"see which wait", id)
+	return nil, asking.Unknown(id)
 }
 
 func (e edge) get(w http.ResponseWriter, r *http.Request, c api.Caller) error {

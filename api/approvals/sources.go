@@ -74,11 +74,11 @@ func (c calls) refuse(ctx context.Context, owner, id string, how proto.Refusing)
 func (c calls) with(owner, id string, do func(container string) (proto.ToolCall, error)) (a proto.Approval, err error) {
 	container, err := c.bridge.ContainerOf(owner, id)
 	if err != nil {
-		return a, unknown(id)
+		return a, asking.Unknown(id)
 	}
 	call, err := do(container)
 	if err == nil && call.ExpiresAt == nil {
-		err = unknown(id)
+		err = asking.Unknown(id)
 	}
 	if err != nil {
 		return a, err
@@ -117,7 +117,7 @@ func (r runs) waiting(owner string) (list []proto.Approval, err error) {
 func (r runs) get(owner, id string) (a proto.Approval, err error) {
 	run, err := r.tools.GetRun(owner, id)
 	if err != nil || run.ExpiresAt == nil {
-		return a, unknown(id)
+		return a, asking.Unknown(id)
 	}
 	return ofRun(run), nil
 }

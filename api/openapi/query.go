@@ -20,8 +20,7 @@ func (o Operation) ParseQuery(raw string) (url.Values, error) {
 		i := slices.IndexFunc(o.Query, func(p Param) bool { return p.Name == name })
 		if i < 0 {
 			return nil, proto.Invalid(strings.ToValidUTF8(name[:min(len(name), 80)], ""), "Unknown query key %.80q; "+
-				"this "+
-				"endpoint takes %s.", name, o.keys())
+				"this endpoint takes %s.", name, o.keys())
 		}
 		if err := o.Query[i].Check(values); err != nil {
 			return nil, err

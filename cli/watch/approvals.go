@@ -102,8 +102,7 @@ func refuseCommand(a *app.App) *cobra.Command {
 		Use: "refuse [flags] APPROVAL", Short: "Refuse what waits", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeApprovals(a),
 		Long: "Refuse what waits. With --for life, a host becomes an entry of its container's network.deny, and " +
-			"nobody " +
-			"is asked about it again.",
+			"is refused without asking from then on.",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			v, err := c.Refuse(ctx, args[0], how)
 			return a.PrintResult(v, v.ID, err)

@@ -342,7 +342,7 @@ func newLogger(json, debug bool) *slog.Logger {
 	return slog.New(slog.NewTextHandler(os.Stderr, opts))
 }
 
-// An askTime is the flag --network-ask. Negative: nobody is asked.
+// An askTime is the flag --network-ask. If it is negative, no connection waits.
 type askTime time.Duration
 
 // longestAsk bounds it: a program waits no longer, and its connection takes one of the container's places.

@@ -80,8 +80,8 @@ func answer(address, domain string) (*answers, error) {
 	return a, nil
 }
 
-// ServeHTTP answers the authority. It redirects nobody: a client that sends its key here has sent it in clear text
-// already, and must learn of it.
+// ServeHTTP answers the authority. It does not redirect other clients to HTTPS: a client that sends its key here has
+// sent it in clear text already, and must learn of it.
 func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	host := r.Host
 	if name, _, err := net.SplitHostPort(host); err == nil {

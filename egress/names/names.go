@@ -3,7 +3,7 @@
 // program asks reaches a name server by itself.
 //
 // The caller decides which names there are, and what SRV, MX and TXT records they have. The addresses are from
-// 198.18.0.0/15, which no host of the internet has (RFC 2544); they mean something to this container alone. A question
+// 198.18.0.0/16, which no host of the internet has (RFC 2544); they mean something to this container alone. A question
 // for the name of such an address is answered from memory. Other names of addresses are none, and nobody is asked.
 //
 // Names have no IPv6 address, and no record that would lead past their own address, such as HTTPS.

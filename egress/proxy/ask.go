@@ -64,11 +64,10 @@ func (v *clientConn) askFor(ctx context.Context, method string, t egress.Target,
 		case <-ctx.Done():
 		}
 	}()
-	permit, err := v.gate.ask(ctx, method, t, func(id string) {
-		v.gate.report(egress.Report{Asked: id, Outcome: proto.AuditOK, Note: t.String() + " is not on this " +
-			"container's " +
-			"list, and waits for a decision about " + id, AuditEgress: proto.AuditEgress{Method: method, Host: t.Host(),
-			Port: t.Port}})
+	permit, err := v.gate.ask(ctx, t, func(id string) {
+		v.gate.report(egress.Report{Asked: id, Outcome: proto.AuditOK,
+			Note:        t.String() + " is not on this container's list, and waits for a decision about " + id,
+			AuditEgress: proto.AuditEgress{Method: method, Host: t.Host(), Port: t.Port}})
 	})
 	var said *egress.Refusal
 	switch cause := context.Cause(ctx); {

@@ -23,7 +23,7 @@ type asked struct {
 func newAsking(t *testing.T, allow ...string) (*site, chan asked) {
 	t.Helper()
 	asks := make(chan asked, 100)
-	s := &site{ask: func(ctx context.Context, _ string, to egress.Target, _ func(string)) (*egress.Permit, error) {
+	s := &site{ask: func(ctx context.Context, to egress.Target, _ func(string)) (*egress.Permit, error) {
 		a := asked{ctx, to, make(chan any, 1)}
 		asks <- a
 		select {
@@ -143,7 +143,7 @@ func TestWaitsEnd(t *testing.T) {
 // TestNoAskForEarlierNetworks checks that a network which asks, and was granted before, asks nobody after the operator
 // has forbidden it.
 func TestNoAskForEarlierNetworks(t *testing.T) {
-	s := &site{ask: func(context.Context, string, egress.Target, func(string)) (*egress.Permit, error) {
+	s := &site{ask: func(context.Context, egress.Target, func(string)) (*egress.Permit, error) {
 		t.Error("somebody was asked")
 		return nil, errors.New("nobody is there")
 	}}

@@ -105,8 +105,7 @@ func (p *Proxy) AllowList(asked proto.Network) (proto.Network, error) {
 	}
 	if policy.Ask && p.cfg.NoAsk {
 		return wire, proto.Errorf(proto.PermissionDenied, "", "network.ask", "on this daemon no connection waits "+
-			"for a "+
-			"decision; its operator can allow it with --network-ask")
+			"for a decision; its operator can allow it with --network-ask")
 	}
 	for _, r := range policy.Rules {
 		if r.Name != "" {

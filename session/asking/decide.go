@@ -3,7 +3,6 @@ package asking
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"berth/egress"
 	"berth/proto"
@@ -65,8 +64,7 @@ func (d *Desk) decide(ctx context.Context, owner, id string, to proto.ApprovalSt
 		return proto.Approval{}, err
 	}
 	if !s.Info().Network.Ask {
-		return proto.Approval{}, proto.Errorf(proto.Conflict, "", r.ContainerID, "container %s has nobody asked any "+
-			"more; "+
+		return proto.Approval{}, proto.Errorf(proto.Conflict, "", r.ContainerID, "container %s does not ask any more; "+
 			"change its network", r.ContainerID)
 	}
 	r.State, r.For = to, scope
@@ -207,7 +205,6 @@ func (d *Desk) Waiting(owner string) (list []proto.Approval) {
 			list = append(list, a.shown())
 		}
 	}
-	slices.SortFunc(list, func(a, b proto.Approval) int { return strings.Compare(b.ID, a.ID) })
 	return list
 }
 
@@ -233,9 +230,13 @@ func (d *Desk) read(owner, id string) (r record, err error) {
 		})
 	}
 	if err == nil && !known {
-		err = proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "approval %.80q does not exist; list the "+
-			"approvals "+
-			"to see which wait", id)
+		err = Unknown(id)
 	}
 	return r, err
+}
+
+// Unknown is the error about an approval that does not exist, or is another owner's.
+func Unknown(id string) error {
+	return proto.Errorf(proto.NotFound, "", proto.Shorten(id, 80), "approval %.80q does not exist; list the approvals "+
+		"to see which wait", id)
 }

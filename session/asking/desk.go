@@ -123,7 +123,7 @@ func (d *Desk) Close() error {
 
 // For returns how connections of a session are asked about.
 func (d *Desk) For(s *session.Session) egress.Ask {
-	return func(ctx context.Context, method string, t egress.Target, waits func(id string)) (*egress.Permit, error) {
+	return func(ctx context.Context, t egress.Target, waits func(id string)) (*egress.Permit, error) {
 		return d.ask(ctx, s, t, waits)
 	}
 }

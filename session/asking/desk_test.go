@@ -27,7 +27,7 @@ func ask(ctx context.Context, d *asking.Desk, s *session.Session, host string) (
 	done = make(chan wait, 1)
 	first := make(chan string, 1)
 	go func() {
-		p, err := d.For(s)(ctx, "TCP", egress.Target{Name: host, Port: 443}, func(id string) { first <- id })
+		p, err := d.For(s)(ctx, egress.Target{Name: host, Port: 443}, func(id string) { first <- id })
 		done <- wait{p, err}
 	}()
 	select {
@@ -94,7 +94,7 @@ func TestConnections(t *testing.T) {
 	refused.Add(50 - 31)
 	for range 50 {
 		go func() {
-			p, err := st.Desk.For(s)(ctx, "TCP", egress.Target{Name: "h.example", Port: 443}, func(string) {
+			p, err := st.Desk.For(s)(ctx, egress.Target{Name: "h.example", Port: 443}, func(string) {
 				t.Error("asked twice")
 			})
 			if w := (wait{p, err}); egress.RefusalOf(err).Reason == "not_asked" && err != nil {
