@@ -12,7 +12,6 @@ import (
 	"io"
 	"io/fs"
 	"log"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -38,11 +37,6 @@ var (
 	projectsOnly  = flag.String("projects.only", "", "regular expression of names of projects")
 	projectsClass = flag.String("projects.class", "runc", "runtime class of the builds")
 )
-
-// projectHosts are what steps may reach.
-var projectHosts = []string{"proxy.golang.org", "sum.golang.org", "pypi.org", "files.pythonhosted.org",
-	"registry.npmjs.org", "registry.yarnpkg.com", "deb.debian.org", "security.debian.org",
-	"index.crates.io", "static.crates.io"}
 
 // A publishedProject is a Dockerfile in a published package.
 type publishedProject struct {
@@ -90,13 +84,8 @@ func projectFlags() ([]string, error) {
 	for _, of := range []string{"docker.io", "gcr.io", "ghcr.io", "quay.io", "public.ecr.aws", "mcr.microsoft.com"} {
 		flags = append(flags, "--registry-mirror", of+"="+host)
 	}
-	for _, name := range projectHosts {
-		addrs, _ := net.LookupHost(name) // a host may have no name server; then steps reach nothing
-		for _, a := range addrs {
-			flags = append(flags, "--egress-allow-private", a)
-		}
-	}
-	return flags, err
+	// Steps reach what this machine does: its registries may have addresses of its own network.
+	return append(flags, "--egress-allow-private", "0.0.0.0/0"), err
 }
 
 // buildTwice builds a project, builds it again from the cache, and adds a row to the table.
@@ -108,7 +97,7 @@ func buildTwice(t *testing.T, d *daemontest.Daemon, p publishedProject, table *s
 		dir, file = filepath.Join(dir, sub), in
 	}
 	o := proto.BuildOptions{Name: "project", Dockerfile: file, Class: proto.RuntimeClass(*projectsClass),
-		Network: proto.Network{Allow: projectHosts}}
+		Network: proto.Network{Mode: proto.NetworkOpen}}
 	row := func(r record, first, again time.Duration, result string) {
 		fmt.Fprintf(table, "| `%s` %s | %s | %d | %.0f s | %.1f s | %s |\n", p.name, version, p.file, r.ran+r.cached,
 			first.Seconds(), again.Seconds(), result)
