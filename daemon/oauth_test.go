@@ -112,7 +112,8 @@ func TestAccessTokens(t *testing.T) {
 	}
 	defer stream.Body.Close()
 	_, err = io.Copy(io.Discard, stream.Body)
-	if took := time.Since(begin); stream.StatusCode != 200 || err == nil || took < time.Second || took > 20*time.Second {
+	took := time.Since(begin)
+	if stream.StatusCode != 200 || err == nil || took < time.Second || took > 20*time.Second {
 		t.Errorf("a stream with a token of 2 s: %d, %v after %s", stream.StatusCode, err, took)
 	}
 	call[proto.Key](t, s, 200, "DELETE", "/v1/keys/"+made.ID, "")
