@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"berth/api"
@@ -33,8 +34,17 @@ const documentURL = "http://berth.test/openapi.json"
 
 // A contract is an OpenAPI document that answers can be held against.
 type contract struct {
-	raw      map[string]any
+	raw map[string]any
+
+	mu       sync.Mutex // held while compiler is used: answers are read by several goroutines
 	compiler *jsonschema.Compiler
+}
+
+// schema compiles a part of the document.
+func (c *contract) schema(at string) (*jsonschema.Schema, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.compiler.Compile(at)
 }
 
 func readDocument(t *testing.T, base string) *contract {
@@ -55,7 +65,7 @@ func readDocument(t *testing.T, base string) *contract {
 	if err := c.AddResource(documentURL, raw); err != nil {
 		t.Fatal(err)
 	}
-	return &contract{raw.(map[string]any), c}
+	return &contract{raw: raw.(map[string]any), compiler: c}
 }
 
 // closeObjects forbids properties that a schema does not list, so that a field which is not documented fails.
@@ -154,7 +164,7 @@ func (c *contract) judgeBody(method, path string, res *http.Response, body []byt
 	if media == eventType { // the schema is of an event, whose data it tells apart
 		at += pointer("properties", "data", "contentSchema")
 	}
-	s, err := c.compiler.Compile(at)
+	s, err := c.schema(at)
 	if err != nil {
 		return fmt.Errorf("the schema of %s %s %s: %w", method, template, status, err)
 	}
@@ -272,7 +282,7 @@ func TestSchemasCompile(t *testing.T) {
 	doc := readDocument(t, s.URL)
 	schemas := doc.raw["components"].(map[string]any)["schemas"].(map[string]any)
 	for name := range schemas {
-		if _, err := doc.compiler.Compile(documentURL + "#" + pointer("components", "schemas", name)); err != nil {
+		if _, err := doc.schema(documentURL + "#" + pointer("components", "schemas", name)); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -286,7 +296,7 @@ func TestSchemasCompile(t *testing.T) {
 			}
 			for media, form := range op.(map[string]any)["requestBody"].(map[string]any)["content"].(map[string]any) {
 				if _, has := form.(map[string]any)["schema"]; has {
-					if _, err := doc.compiler.Compile(documentURL + "#" + pointer("paths", path, method, "requestBody",
+					if _, err := doc.schema(documentURL + "#" + pointer("paths", path, method, "requestBody",
 						"content", media, "schema")); err != nil {
 						t.Error(err)
 					}
