@@ -188,7 +188,7 @@ func (g guest) parkConnection(t *testing.T, container string) (id string) {
 	t.Helper()
 	target := egress.Target{Name: "asked.example", Port: 443}
 	ctx, cancel := context.WithCancel(context.Background())
-	_, _ = g.h.Desk.For(g.h.Sessions.Any(container))(ctx, "TCP", target, func(ask string) { id = ask; cancel() })
+	_, _ = g.h.Desk.For(g.h.Sessions.Any(container))(ctx, target, func(ask string) { id = ask; cancel() })
 	return id
 }
 
