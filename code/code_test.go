@@ -163,6 +163,28 @@ func TestPrograms(t *testing.T) {
 	}
 }
 
+func TestAProgramBeginsWhereItsRequestSays(t *testing.T) {
+	b := newBench(t, session.Config{})
+	s := b.Create(t, proto.CreateContainer{})
+	for _, c := range []struct {
+		req  proto.Program
+		want string
+	}{
+		{proto.Program{Cwd: "/tmp"}, "/tmp\n"},
+		{proto.Program{Cwd: "/tmp", Container: s.ID()}, "/tmp\n"},
+		{proto.Program{Cwd: "/nowhere"}, ""},
+	} {
+		c.req.Code, c.req.Language = "pwd", "bash"
+		if res := b.once(t, c.req); strings.Join(res.Logs.Stdout, "") != c.want || (res.Error == "") != (c.want != "") {
+			t.Errorf("%+v: %+v", c.req, res)
+		}
+	}
+	cell, err := code.CellOf(proto.Program{Code: "1", Container: s.ID(), Context: "main", Cwd: "/tmp"})
+	if err != nil || cell.Cwd != "/tmp" {
+		t.Errorf("%+v %v", cell, err)
+	}
+}
+
 func TestAFreshRunLeavesNothing(t *testing.T) {
 	b := newBench(t, session.Config{})
 	for _, text := range []string{"1", "1/0", "import os; os._exit(4)"} {

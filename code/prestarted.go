@@ -42,7 +42,8 @@ const (
 func (r *Runner) prestartKeyFor(ctx context.Context, owner string, req proto.Program, lang language) (prestartKey,
 	bool) {
 	k := prestartKey{owner, proto.CallerOf(ctx).KeyID, req.Image, lang.name, req.Confinement}
-	plain := req.Container == "" && len(req.Env)+len(req.Secrets)+len(req.NetworkSecrets) == 0 && req.Network.IsZero()
+	plain := req.Container == "" && len(req.Env)+len(req.Secrets)+len(req.NetworkSecrets) == 0 &&
+		req.Network.IsZero() && req.Cwd == ""
 	return k, r.mayPrestart != nil && plain && r.mayPrestart(k.key)
 }
 

@@ -125,7 +125,8 @@ func runFresh(ctx context.Context, s *session.Session, lang language, req proto.
 	defer c.Close()
 	cmd := lang.command()
 	cmd.Shown = cmp.Or(req.Shown, shownAs(lang.name, req.Code))
-	cmd.Files, cmd.Env, cmd.Secrets, cmd.TimeoutSeconds = req.Files, req.Env, req.Secrets, req.TimeoutSeconds
+	cmd.Files, cmd.Env, cmd.Secrets, cmd.Cwd = req.Files, req.Env, req.Secrets, req.Cwd
+	cmd.TimeoutSeconds = req.TimeoutSeconds
 	cmd.Stdin = string(c.Request(1, cell.ModeOnce, req.Code))
 	in, err := startInterpreter(ctx, s, lang, cmd)
 	if err != nil {
@@ -179,7 +180,7 @@ func CellOf(p proto.Program) (Cell, error) {
 		return Cell{}, proto.Invalid("env", "a running interpreter keeps its environment; create the context with "+
 			"env and secrets, or run the code as a cell of it, which takes env")
 	}
-	return Cell{Code: p.Code, Language: p.Language, Files: p.Files, TimeoutSeconds: p.TimeoutSeconds,
+	return Cell{Code: p.Code, Language: p.Language, Cwd: p.Cwd, Files: p.Files, TimeoutSeconds: p.TimeoutSeconds,
 		MaxOutputBytes: p.MaxOutputBytes}, nil
 }
 

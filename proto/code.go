@@ -31,6 +31,9 @@ type Program struct {
 	Files []string `json:"files,omitempty"`
 	// Added to the environment of the container; not in a context.
 	Env map[string]string `json:"env,omitempty" schema:"env"`
+	// Working directory: absolute, or relative to the directory of the container's job, which is the default; not in
+	// java in a context.
+	Cwd string `json:"cwd,omitempty" schema:"maxLength=4095 noNUL"`
 	// More environment; the values are replaced wherever the code is recorded.
 	Secrets map[string]string `json:"secrets,omitempty" schema:"secrets"`
 	// At most 86400; 0 is the default of the daemon.
