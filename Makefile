@@ -17,6 +17,7 @@ include mk/setup.mk
 include mk/runtimes.mk
 include mk/bench.mk
 include mk/image.mk
+include mk/sdk-python.mk
 
 $(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth (about 3 minutes the first time)"

@@ -1,0 +1,1 @@
+# Made by dev/make_sync.py of ../_async/__init__.py; do not edit.
