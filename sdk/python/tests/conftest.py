@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import httpx
 import pytest
 
 from berth import Client, Sandbox
+from berth._http import httpx
 
 
 class Daemon:

@@ -11,7 +11,7 @@ def test_values(sandbox: Sandbox) -> None:
     r = sandbox.code.run("print('hi')\n6*7")
     assert (r.text, r.stdout, r.ok, len(r.results)) == ("42", "hi\n", True, 1) and r.results[0].main
     assert sandbox.code.run("x = 1").text is None
-    assert sandbox.code.run("'a' + 'b'", language="js").text == "ab"
+    assert sandbox.code.run("'a' + 'b'", language="js").text == "'ab'"
     assert sandbox.code.run("import os\nos.getcwd()").text == "'/workspace'"
     assert sandbox.code.run("import os\nos.environ['A']", env={"A": "b"}).text == "'b'"
     e = sandbox.code.run("print('before')\n1/0")

@@ -10,6 +10,7 @@ import pytest
 from berth import (
     Client, CommandFailedError, ConflictError, ExpiredError, NotFoundError, Sandbox, StoredFile, UnsupportedError,
 )
+from berth._http import httpx
 
 
 def test_result(sandbox: Sandbox) -> None:
@@ -183,7 +184,6 @@ def test_forks_of_a_sandbox_without_a_client() -> None:
 
 
 def test_ports(sandbox: Sandbox, client: Client) -> None:
-    import httpx
     server = sandbox.run("echo hello >index.html && exec python3 -m http.server 8123 --bind 127.0.0.1",
                          background=True)
     deadline = time.monotonic() + 30

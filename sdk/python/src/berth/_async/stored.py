@@ -15,7 +15,6 @@ from . import _io
 from ._transport import AsyncTransport, Request
 
 VERSION = {"anthropic-version": "2023-06-01"}  # of both APIs; the daemon refuses requests without one
-LATEST = {**VERSION, "anthropic-beta": "files-api-2025-04-14"}
 
 
 async def _pages(transport: AsyncTransport, where: str, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
@@ -67,19 +66,19 @@ class AsyncStoredFiles:
         # The body of a form is sent from memory by the asynchronous client, so a file is read here.
         content = file if isinstance(file, bytes) else await _io.in_thread(file.read)
         form["file"] = (name, content, kind) if kind else (name, content)
-        return stored_file(await self._transport.call(Request("POST", "/v1/files", form=form, headers=LATEST)))
+        return stored_file(await self._transport.call(Request("POST", "/v1/files", form=form, headers=VERSION)))
 
     async def list(self) -> builtins.list[StoredFile]:
         """Lists stored files, newest first."""
-        return [stored_file(f) async for f in _pages(self._transport, "/v1/files", LATEST)]
+        return [stored_file(f) async for f in _pages(self._transport, "/v1/files", VERSION)]
 
     async def get(self, id: str) -> StoredFile:
         """Describes a stored file."""
-        return stored_file(await self._transport.call(Request("GET", path("files", id), headers=LATEST)))
+        return stored_file(await self._transport.call(Request("GET", path("files", id), headers=VERSION)))
 
     async def read(self, file: str | StoredFile | OutputFile) -> bytes:
         """Returns the content of a stored file."""
-        request = Request("GET", path("files", _id(file), "content"), headers=LATEST)
+        request = Request("GET", path("files", _id(file), "content"), headers=VERSION)
         async with self._transport.stream(request) as body:
             return b"".join([piece async for piece in body])
 
@@ -88,7 +87,7 @@ class AsyncStoredFiles:
         target = Path(local)
         if target.is_dir():
             target = target / Path((await self.get(_id(file))).filename).name
-        request = Request("GET", path("files", _id(file), "content"), headers=LATEST)
+        request = Request("GET", path("files", _id(file), "content"), headers=VERSION)
         async with self._transport.stream(request) as body:
             with target.open("wb") as out:
                 async for piece in body:
@@ -97,7 +96,7 @@ class AsyncStoredFiles:
 
     async def delete(self, id: str) -> None:
         """Deletes a stored file."""
-        await self._transport.call(Request("DELETE", path("files", id), headers=LATEST))
+        await self._transport.call(Request("DELETE", path("files", id), headers=VERSION))
 
 
 def _id(file: str | StoredFile | OutputFile) -> str:

@@ -12,9 +12,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-import httpx
-
 from .. import _config
+from .._http import httpx
 from .._retry import Retry
 from .._sse import Parser, ServerEvent
 from .._wire import format_time

@@ -16,7 +16,6 @@ from . import _io
 from ._transport import Transport, Request
 
 VERSION = {"anthropic-version": "2023-06-01"}  # of both APIs; the daemon refuses requests without one
-LATEST = {**VERSION, "anthropic-beta": "files-api-2025-04-14"}
 
 
 def _pages(transport: Transport, where: str, headers: Mapping[str, str]) -> Generator[Any, None, None]:
@@ -68,19 +67,19 @@ class StoredFiles:
         # The body of a form is sent from memory by the client, so a file is read here.
         content = file if isinstance(file, bytes) else _io.in_thread(file.read)
         form["file"] = (name, content, kind) if kind else (name, content)
-        return stored_file(self._transport.call(Request("POST", "/v1/files", form=form, headers=LATEST)))
+        return stored_file(self._transport.call(Request("POST", "/v1/files", form=form, headers=VERSION)))
 
     def list(self) -> builtins.list[StoredFile]:
         """Lists stored files, newest first."""
-        return [stored_file(f) for f in _pages(self._transport, "/v1/files", LATEST)]
+        return [stored_file(f) for f in _pages(self._transport, "/v1/files", VERSION)]
 
     def get(self, id: str) -> StoredFile:
         """Describes a stored file."""
-        return stored_file(self._transport.call(Request("GET", path("files", id), headers=LATEST)))
+        return stored_file(self._transport.call(Request("GET", path("files", id), headers=VERSION)))
 
     def read(self, file: str | StoredFile | OutputFile) -> bytes:
         """Returns the content of a stored file."""
-        request = Request("GET", path("files", _id(file), "content"), headers=LATEST)
+        request = Request("GET", path("files", _id(file), "content"), headers=VERSION)
         with self._transport.stream(request) as body:
             return b"".join([piece for piece in body])
 
@@ -89,7 +88,7 @@ class StoredFiles:
         target = Path(local)
         if target.is_dir():
             target = target / Path((self.get(_id(file))).filename).name
-        request = Request("GET", path("files", _id(file), "content"), headers=LATEST)
+        request = Request("GET", path("files", _id(file), "content"), headers=VERSION)
         with self._transport.stream(request) as body:
             with target.open("wb") as out:
                 for piece in body:
@@ -98,7 +97,7 @@ class StoredFiles:
 
     def delete(self, id: str) -> None:
         """Deletes a stored file."""
-        self._transport.call(Request("DELETE", path("files", id), headers=LATEST))
+        self._transport.call(Request("DELETE", path("files", id), headers=VERSION))
 
 
 def _id(file: str | StoredFile | OutputFile) -> str:
