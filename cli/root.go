@@ -51,7 +51,7 @@ A container is called by its ID, by the name that --name gave it, or by a part o
 		DisableSuggestions: true, // see suggest
 	}
 	f := root.PersistentFlags()
-	f.StringVar(&a.Host, "host", os.Getenv("BERTH_HOST"), "URL of the daemon (BERTH_HOST); default: that of the "+
+	f.StringVar(&a.Host, "host", "", "URL of the daemon (BERTH_HOST); default: that of the "+
 		"daemon on this machine, or "+cfg.Host)
 	f.StringVar(&a.Key, "api-key", "",
 		"API key; visible to other users of this machine, so prefer BERTH_API_KEY or a file")
@@ -59,6 +59,8 @@ A container is called by its ID, by the name that --name gave it, or by a part o
 		cfg.Places.Key)+")")
 	f.StringVar(&a.CA, "ca", os.Getenv("BERTH_CA"),
 		"PEM file of certificates to trust instead of the system's (BERTH_CA)")
+	f.StringVar(&a.Profile, "profile", "", "`NAME` of the profile to use, see berth login "+
+		"(BERTH_PROFILE); \"local\": the daemon on this machine")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return app.NewUsageError(cmd, err) })
 	root.AddCommand(commands(a)...)
 	root.SetHelpCommandGroupID(GroupOther)
@@ -119,6 +121,7 @@ func commands(a *app.App) []*cobra.Command {
 		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a),
 			watch.WebhooksCommand(a), admin.GCCommand(a), admin.E2BCommand(a), admin.LibreChatCommand(a),
 			admin.VersionCommand(a),
+			admin.LoginCommand(a), admin.LogoutCommand(a), admin.ProfilesCommand(a),
 			admin.AttackCommand(a), admin.AttackProbeCommand(a), admin.BenchCommand(a)},
 	}
 	if a.Config.Doctor != nil {
@@ -147,17 +150,21 @@ func Run(root *cobra.Command) int {
 // suggest adds commands to the error for an unknown command. Cobra would add them itself, but also "attack" for
 // "atack": an attack is not to be started by a slip of the hand.
 func suggest(root *cobra.Command, err error) error {
-	var typed string
+	var typed, path string
 	if err == nil {
 		return nil
 	}
-	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q for \"berth\"", &typed); n == 0 {
+	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q for %q", &typed, &path); n < 2 {
 		return err
 	}
-	root.SuggestionsMinimumDistance = min(2, len(typed)/2) // of a word of two letters, any other is two away
-	found := slices.DeleteFunc(root.SuggestionsFor(typed), func(s string) bool { return s == "attack" })
-	if len(found) == 0 {
-		return app.WithHint(err, "`berth help` lists the commands")
+	group, _, ferr := root.Find(strings.Fields(path)[1:])
+	if ferr != nil {
+		return err
 	}
-	return app.WithHint(err, "did you mean `berth "+strings.Join(found, "` or `berth ")+"`?")
+	group.SuggestionsMinimumDistance = min(2, len(typed)/2) // of a word of two letters, any other is two away
+	found := slices.DeleteFunc(group.SuggestionsFor(typed), func(s string) bool { return s == "attack" })
+	if len(found) == 0 {
+		return app.WithHint(err, "`"+strings.Replace(path, "berth", "berth help", 1)+"` lists the commands")
+	}
+	return app.WithHint(err, "did you mean `"+path+" "+strings.Join(found, "` or `"+path+" ")+"`?")
 }

@@ -5,6 +5,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"berth/cli/app/profile"
 	"berth/cli/term"
 	"berth/client"
 	"berth/proto"
@@ -30,7 +32,8 @@ type App struct {
 	Key     string
 	KeyFile string
 	CA      string
-	keyErr  error // why the default key file could not be read
+	Profile string // name of the profile to use; "": the current one
+	keyErr  error  // why the default key file could not be read
 	// tellAway has told
 	toldAway atomic.Bool
 }
@@ -66,7 +69,11 @@ func (a *App) WithContainer(fn func(ctx context.Context, c *client.Client, id st
 
 // NewClient returns a client according to the flags. It does not connect, so it is cheap if no request follows.
 func (a *App) NewClient() (*client.Client, error) {
-	key, err := a.apiKey()
+	p, err := a.profile()
+	if err != nil {
+		return nil, err
+	}
+	key, err := a.apiKey(p)
 	if err != nil {
 		return nil, err
 	}
@@ -75,14 +82,37 @@ func (a *App) NewClient() (*client.Client, error) {
 		return nil, proto.Errorf(proto.InvalidArgument, "", "api-key",
 			"the API key holds spaces or characters that no key has")
 	}
-	cfg := client.Config{Host: a.daemon(), Key: key, Agent: "berth/" + a.Config.Version, Wait: requestWait,
+	cfg := client.Config{Host: a.daemon(p), Key: key, Agent: "berth/" + a.Config.Version, Wait: requestWait,
 		Waiting: a.tellAway, TraceParent: traceVariable("TRACEPARENT"), TraceState: traceVariable("TRACESTATE")}
-	if a.CA == "" {
+	switch {
+	case a.CA != "":
+		if cfg.CA, err = os.ReadFile(a.CA); err != nil {
+			return nil, fmt.Errorf("the CA file: %w", err)
+		}
+	case p.CA != "":
+		cfg.CA = []byte(p.CA)
+	case p.URL == "":
 		cfg.CAToo, _ = os.ReadFile(filepath.Join(a.Dir, a.Config.Places.CA)) // most daemons have no such file
-	} else if cfg.CA, err = os.ReadFile(a.CA); err != nil {
-		return nil, fmt.Errorf("the CA file: %w", err)
 	}
 	return client.New(cfg)
+}
+
+// profile returns the profile that the flags, or else the environment, choose. It is empty if they name a daemon
+// instead, or if there is none: the key of one daemon is never sent to another.
+func (a *App) profile() (profile.Profile, error) {
+	switch {
+	case a.Host != "" && a.Profile != "":
+		return profile.Profile{}, proto.Errorf(proto.InvalidArgument, "", "profile", "--host and --profile each name "+
+			"a daemon; leave one out")
+	case a.Host != "" || a.Profile == "" && os.Getenv("BERTH_HOST") != "":
+		return profile.Profile{}, nil
+	}
+	all, err := profile.Open()
+	if err != nil {
+		return profile.Profile{}, err
+	}
+	p, _, err := all.Find(cmp.Or(a.Profile, os.Getenv("BERTH_PROFILE")))
+	return p, err
 }
 
 // traceVariable returns a variable with a trace context. One that no header can hold is left out, as W3C demands for
@@ -95,10 +125,15 @@ func traceVariable(name string) string {
 	return text
 }
 
-// daemon returns the daemon's URL: from the flags, or from the URL file of a daemon on this machine.
-func (a *App) daemon() string {
-	if a.Host != "" {
+// daemon returns the daemon's URL: from the flags, a profile, or the URL file of a daemon on this machine.
+func (a *App) daemon(p profile.Profile) string {
+	switch {
+	case a.Host != "":
 		return a.Host
+	case p.URL != "":
+		return p.URL
+	case os.Getenv("BERTH_HOST") != "" && a.Profile == "":
+		return os.Getenv("BERTH_HOST")
 	}
 	// A daemon writes the file when it listens, so a daemon on another port needs no flag.
 	if url, err := os.ReadFile(filepath.Join(a.Dir, a.Config.Places.URL)); err == nil {
@@ -107,16 +142,18 @@ func (a *App) daemon() string {
 	return a.Config.Host
 }
 
-// apiKey returns the key from the flags, the environment or the default file, in this order. An unreadable default
-// file is an error only when the daemon asks for a key: if no daemon runs, that error is more useful.
-func (a *App) apiKey() (string, error) {
+// apiKey returns the key from the flags, the environment, a profile or the default file, in this order. An unreadable
+// default file is an error only when the daemon asks for a key: if no daemon runs, that error is more useful.
+func (a *App) apiKey(p profile.Profile) (string, error) {
 	switch {
 	case a.Key != "":
 		return a.Key, nil
 	case a.KeyFile != "":
 		return readKey(a.KeyFile)
-	case os.Getenv("BERTH_API_KEY") != "":
+	case os.Getenv("BERTH_API_KEY") != "" && a.Profile == "": // a profile that is named has its own
 		return os.Getenv("BERTH_API_KEY"), nil
+	case p.Key != "":
+		return p.Key, nil
 	}
 	key, err := readKey(filepath.Join(a.Dir, a.Config.Places.Key))
 	a.keyErr = err
@@ -131,13 +168,6 @@ func readKey(path string) (string, error) {
 		return "", fmt.Errorf("the API key file %s cannot be read: %w", path, pe.Err)
 	}
 	return strings.TrimSpace(string(data)), err
-}
-
-// AddJSONFlag adds --json to a command. It is not a flag of the root command, so that commands without JSON output
-// refuse it.
-func (a *App) AddJSONFlag(cmd *cobra.Command) *cobra.Command {
-	cmd.Flags().BoolVar(&a.JSON, "json", false, "print JSON")
-	return cmd
 }
 
 // AddQuietFlag adds --quiet to a command.

@@ -37,3 +37,9 @@ func RawMode(f *os.File) (restore func(), err error) {
 	// nothing can be done about a terminal that is gone
 	return func() { _ = term.Restore(int(f.Fd()), was) }, nil
 }
+
+// ReadSecret reads a line from a terminal, and does not show it.
+func ReadSecret(f *os.File) (string, error) {
+	line, err := term.ReadPassword(int(f.Fd()))
+	return string(line), err
+}
