@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,7 +45,7 @@ func createCommand(a *app.App) *cobra.Command {
 	f.register(cmd)
 	cmd.Flags().BoolVar(&existing, "existing", false, "take the live container of that --name if there is one")
 	completeContainerFlags(a, cmd)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // renameCommand returns `berth rename`. The names are in the order of docker's command.
@@ -59,7 +60,7 @@ func renameCommand(a *app.App) *cobra.Command {
 			return a.PrintResult(con, con.ID, err)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // listCommand returns `berth ls`. Unlike docker, it shows stopped containers without -a: the next command restarts
@@ -72,8 +73,7 @@ func listCommand(a *app.App) *cobra.Command {
 		List: func(c *client.Client, ctx context.Context) ([]proto.Container, error) {
 			return listContainers(ctx, c, filter, all)
 		},
-		Head: []string{"ID", "NAME", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"},
-		Row:  containerRow,
+		Columns: containerColumns,
 	}.ListCommand(a)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include expired containers")
 	cmd.Flags().StringArrayVarP(&filter.Labels, "label", "l", nil,
@@ -98,21 +98,38 @@ func listContainers(ctx context.Context, c *client.Client, f client.Filter, all 
 	return list, err
 }
 
-// containerRow returns the table row of a container, with its whole ID, because other commands take that. It shows when
-// something happens to the container without a use, and what.
-func containerRow(con proto.Container) []string {
-	expires := term.Left(con.MaxExpiresAt.Time)
-	if con.Next != nil {
-		expires = term.Left(con.Next.At.Time) + " (" + string(con.Next.Action) + ")"
-	}
-	return []string{con.ID, app.ContainerName(con), string(con.State), con.Image, string(con.RuntimeClass),
-		string(con.Network.Mode), term.Ago(con.CreatedAt.Time), expires, term.LabelText(con.Labels)}
+// containerColumns are the tables of containers. The narrow one has the end of the ID, which every command takes. It
+// fits into 80 columns.
+var containerColumns = term.Columns[proto.Container]{
+	Head: []string{"ID", "NAME", "STATE", "IMAGE", "CLASS", "NETWORK", "CREATED", "EXPIRES IN", "LABELS"},
+	Row: func(con proto.Container) []string {
+		expires := term.Left(con.MaxExpiresAt.Time)
+		if con.Next != nil {
+			expires = term.Left(con.Next.At.Time) + " (" + string(con.Next.Action) + ")"
+		}
+		return []string{con.ID, app.ContainerName(con), string(con.State), con.Image, string(con.RuntimeClass),
+			string(con.Network.Mode), term.Ago(con.CreatedAt.Time), expires, term.LabelText(con.Labels)}
+	},
+	NarrowHead: []string{"ID", "NAME", "STATE", "IMAGE", "IDLE STOP", "DELETED IN"},
+	NarrowRow: func(con proto.Container) []string {
+		idle, deleted := "-", term.Brief(time.Until(con.MaxExpiresAt.Time))
+		if next := con.Next; next != nil && next.Action != proto.LeaseRemove {
+			idle = term.Brief(time.Until(next.At.Time))
+			if next.Action != proto.LeaseStop {
+				idle += " (" + string(next.Action) + ")"
+			}
+		} else if next != nil {
+			deleted = term.Brief(time.Until(next.At.Time))
+		}
+		return []string{app.ShortID(con.ID), cmp.Or(app.ContainerName(con), "-"), string(con.State), con.Image, idle,
+			deleted}
+	},
 }
 
 // inspectCommand returns `berth inspect`. It prints a list even for one container, as docker does, so scripts need no
 // special case. If one of several lookups fails, the others are printed.
 func inspectCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "inspect CONTAINER…", Short: "Print details of containers as JSON", Args: app.ArgCount(1, -1),
 		ValidArgsFunction: a.CompleteContainers(-1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -126,7 +143,7 @@ func inspectCommand(a *app.App) *cobra.Command {
 			})
 			return errors.Join(a.PrintJSON(term.NotNil(list)), err)
 		}),
-	}
+	})
 }
 
 // changeCommand returns a command that changes each container and prints the result. It prints IDs as changes happen,
@@ -148,7 +165,7 @@ func changeCommand(a *app.App, use, short string, change func(*client.Client, co
 			return printChanged(a, list, err)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // printUnlessJSON prints an ID. With --json it prints nothing, because printChanged prints all results at the end.
@@ -235,7 +252,7 @@ func removeCommand(a *app.App) *cobra.Command {
 	cmd.Flags().BoolVarP(&force, "force", "f", false,
 		"delete even while commands run; a missing container is not an error")
 	cmd.Flags().BoolVar(&keep, "keep-workspace", false, "keep the workspaces for other containers")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // removeContainer deletes one container. Without force it refuses a container at work. The check takes no lock: a

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/docker/go-units"
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
@@ -60,7 +59,7 @@ The first two need all input of -i to have been sent.`,
 	cmd.Flags().StringArrayVar(&f.secrets, "secret", nil, flags.SecretUsage)
 	cmd.Flags().StringArrayVarP(&f.env, "env", "e", nil,
 		"environment variable: NAME=value, or NAME for its value here (may be repeated)")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
 // execCommandLine runs one command in an existing container. With a terminal and no command, it runs bash. It parses
@@ -182,23 +181,33 @@ func psCommand(a *app.App) *cobra.Command {
 			if running {
 				list = slices.DeleteFunc(list, func(e proto.Exec) bool { return e.State != proto.ExecRunning })
 			}
-			return term.PrintList(&a.Output, list, []string{"ID", "STATE", "PID", "STARTED", "TOOK", "JOB", "COMMAND"},
-				execRow)
+			return term.PrintList(&a.Output, list, execColumns)
 		}),
 	}
 	cmd.Flags().BoolVar(&running, "running", false, "running commands only")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
+	return a.AddListFlags(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
-// execRow returns the table row of a command. For a running command it shows the time so far.
-func execRow(e proto.Exec) []string {
-	took := units.HumanDuration(max(0, e.Duration(time.Now())))
-	pid := "-"
+// execColumns are the tables of commands. For a running command they show the time so far.
+var execColumns = term.Columns[proto.Exec]{
+	Head: []string{"ID", "STATE", "PID", "STARTED", "TOOK", "JOB", "COMMAND"},
+	Row: func(e proto.Exec) []string {
+		return []string{e.ID, term.EndText(e), runningPID(e), term.Ago(e.StartedAt.Time),
+			term.Took(e.Duration(time.Now())), e.JobID, term.CommandText(e)}
+	},
+	NarrowHead: []string{"ID", "STATE", "PID", "STARTED", "TOOK", "COMMAND"},
+	NarrowRow: func(e proto.Exec) []string {
+		return []string{app.ShortID(e.ID), term.EndText(e), runningPID(e), term.Brief(time.Since(e.StartedAt.Time)) +
+			" ago", term.Took(e.Duration(time.Now())), term.Short(term.CommandText(e), 60)}
+	},
+}
+
+// runningPID returns the process ID of a command that runs.
+func runningPID(e proto.Exec) string {
 	if e.PID > 0 && e.State == proto.ExecRunning {
-		pid = strconv.Itoa(e.PID)
+		return strconv.Itoa(e.PID)
 	}
-	return []string{e.ID, term.EndText(e), pid, term.Ago(e.StartedAt.Time), took, e.JobID,
-		term.Short(term.CommandText(e), 60)}
+	return "-"
 }
 
 // killCommand returns `berth kill`. The default signal is SIGKILL, as in docker. It ends all processes that the
@@ -220,7 +229,7 @@ func killCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVarP(&signal, "signal", "s", "SIGKILL", "name of the signal; SIGKILL ends the whole process tree")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // waitCommand returns `berth wait`. It prints the return code and does not exit with it, as docker does. A script can
@@ -252,7 +261,7 @@ func waitCommand(a *app.App) *cobra.Command {
 			return a.PrintResult(res, strconv.Itoa(code), nil)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // logsCommand returns `berth logs`. It prints the output that the daemon stored, even for a command that ended long ago

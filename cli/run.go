@@ -34,7 +34,7 @@ standard output. With -t and no command, bash is run.`,
 	r.exec.register(cmd)
 	cmd.Flags().BoolVar(&r.rm, "rm", false, "delete the container when the command ends")
 	completeContainerFlags(a, cmd)
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
 // A runner is one `berth run`. It records what it created at once, so that deleteMade can delete it after any error.

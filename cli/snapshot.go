@@ -33,18 +33,20 @@ func snapshotCommand(a *app.App) *cobra.Command {
 			}
 			return c.Snapshots(ctx, id, nil)
 		},
-		Head: []string{"ID", "NAME", "CONTAINER", "IMAGE", "SIZE", "CREATED", "EXPIRES IN", "LABELS"},
-		Row: func(s proto.Snapshot) []string {
-			expires := "-"
-			if s.ExpiresAt != nil {
-				expires = term.Left(s.ExpiresAt.Time)
-			}
-			size := "-"
-			if s.SizeBytes > 0 {
-				size = term.Size(s.SizeBytes)
-			}
-			return []string{s.ID, cmp.Or(s.Name, "-"), s.ContainerID, s.Image, size, term.Ago(s.CreatedAt.Time),
-				expires, term.LabelText(s.Labels)}
+		Columns: term.Columns[proto.Snapshot]{
+			Head: []string{"ID", "NAME", "CONTAINER", "IMAGE", "SIZE", "CREATED", "EXPIRES IN", "LABELS"},
+			Row: func(s proto.Snapshot) []string {
+				expires := "-"
+				if s.ExpiresAt != nil {
+					expires = term.Left(s.ExpiresAt.Time)
+				}
+				size := "-"
+				if s.SizeBytes > 0 {
+					size = term.Size(s.SizeBytes)
+				}
+				return []string{s.ID, cmp.Or(s.Name, "-"), s.ContainerID, s.Image, size, term.Ago(s.CreatedAt.Time),
+					expires, term.LabelText(s.Labels)}
+			},
 		},
 		Argument: "SNAPSHOT", RemoveShort: "Delete snapshots; containers that were made of them stay",
 		Remove: (*client.Client).DeleteSnapshot,
@@ -82,12 +84,12 @@ func takeSnapshotCommand(a *app.App) *cobra.Command {
 	cmd.Flags().StringVar(&req.Name, "name", "", "name, which no other snapshot of yours may have")
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "label, key=value (may be repeated)")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "delete it after this time, such as 24h (default: never)")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // inspectSnapshotCommand returns `berth snapshot inspect`.
 func inspectSnapshotCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "inspect SNAPSHOT…", Short: "Print details of snapshots as JSON", Args: app.ArgCount(1, -1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			var list []proto.Snapshot
@@ -100,7 +102,7 @@ func inspectSnapshotCommand(a *app.App) *cobra.Command {
 			})
 			return cmp.Or(a.PrintJSON(term.NotNil(list)), err)
 		}),
-	}
+	})
 }
 
 // exportSnapshotCommand returns `berth snapshot export`.
@@ -143,7 +145,7 @@ func commitSnapshotCommand(a *app.App) *cobra.Command {
 			return a.PrintResult(img, img.Name, err)
 		}),
 	}
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // restoreCommand returns `berth restore`.
@@ -158,7 +160,7 @@ func restoreCommand(a *app.App) *cobra.Command {
 			return a.PrintResult(con, con.ID, err)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // forkCommand returns `berth fork`.
@@ -184,5 +186,5 @@ func forkCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().IntVarP(&count, "count", "n", 1, "how many, 1 to 100")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }

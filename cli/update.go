@@ -72,7 +72,7 @@ lease now.`,
 	cmd.Flags().StringArrayVarP(&labels, "label", "l", nil, "label to set, key=value (may be repeated)")
 	cmd.Flags().StringArrayVar(&gone, "remove-label", nil, "key of a label to remove (may be repeated)")
 	cmd.Flags().DurationVar(&idle, "idle", 0, "idle time after which a rolling lease ends, such as 30m")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // newLabels returns the container's labels with some set and others removed.

@@ -56,7 +56,7 @@ be tried.`,
 	f.BoolVar(&list, "list", false, "list the attacks, and try none")
 	f.StringVar(&o.Program, "program", "", "static `FILE` of this program that is copied into containers (default: "+
 		"this program)")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // AttackProbeCommand returns the command that `berth attack` runs inside containers. It is hidden, because its

@@ -100,7 +100,7 @@ func auditTailCommand(a *app.App) *cobra.Command {
 	f.register(cmd)
 	cmd.Flags().IntVarP(&f.filter.Last, "lines", "n", 20, "number of entries; 0 means all")
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue with new entries")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // auditExportCommand returns `berth audit export`. It prints the lines unchanged, because a re-encoded line would not
@@ -192,7 +192,7 @@ func auditHeadCommand(a *app.App) *cobra.Command {
 			return a.PrintResult(head, fmt.Sprintf("%d:%s", head.Seq, head.Hash), err)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // auditReport is the output of `berth audit verify --json`.
@@ -219,7 +219,7 @@ wrong entry, and the exit status is 1.`,
 	}
 	cmd.Flags().StringArrayVar(&heads, "head", nil,
 		"head that was noted: NUMBER:HASH, or the hash alone (may be repeated)")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // auditVerify checks the log's hash chain. It then compares the log with the ledger or the daemon, and with each

@@ -41,7 +41,7 @@ func GCCommand(a *app.App) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&strangers, "strangers", false,
 		"also remove the workspaces that were moved aside because the ledger does not know them")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // versions is the output of `berth version`. Daemon is nil if none answers. The error is shown beside the client's
@@ -73,7 +73,7 @@ func VersionCommand(a *app.App) *cobra.Command {
 			return printVersions(a, v)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // printVersions prints a line for each side. It removes control characters from the daemon's answer, since any server

@@ -42,7 +42,7 @@ problem that must be fixed.`,
 	cmd.Flags().StringVar(&o.BinDir, "bin", "", "directory of berth-guest, runc, runsc and the shim (default: the "+
 		"directory of berth)")
 	cmd.Flags().BoolVar(&o.Quick, "quick", false, "start no containers")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // rounds is one run of the doctor.

@@ -116,7 +116,7 @@ func keyCreateCommand(a *app.App) *cobra.Command {
 	fs.BoolVar(&req.Admin, "admin", false, "allow the key to create and revoke keys, and to change images")
 	fs.DurationVar(&expires, "expires", 0, "lifetime of the key, such as 720h (default: until it is revoked)")
 	quota.register(cmd)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // keyListCommand returns `berth key ls`. Lists have no secrets, because the daemon does not store them.
@@ -131,9 +131,11 @@ func keyListCommand(a *app.App) *cobra.Command {
 			}
 			return list, err
 		},
-		Head: []string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"},
-		Row: func(k proto.Key) []string {
-			return []string{k.ID, k.Name, k.Owner, keyRole(k), keyState(k, time.Now()), used(k), quotaText(k.Quota)}
+		Columns: term.Columns[proto.Key]{
+			Head: []string{"ID", "NAME", "OWNER", "ROLE", "STATE", "LAST USED", "QUOTA"},
+			Row: func(k proto.Key) []string {
+				return []string{k.ID, k.Name, k.Owner, keyRole(k), keyState(k, time.Now()), used(k), quotaText(k.Quota)}
+			},
 		},
 	}.ListCommand(a)
 	cmd.Flags().BoolVarP(&all, "all", "a", false, "include revoked and expired keys")
@@ -213,7 +215,7 @@ func keyInspectCommand(a *app.App) *cobra.Command {
 			return a.Table([]string{"KEY", k.ID}, keyRows(k))
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // keyRows returns a key's description line by line. Each use is beside its limit, because one says little without the
@@ -283,7 +285,7 @@ func keySetCommand(a *app.App) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&name, "name", "", "new name")
 	quota.register(cmd)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // keyRevokeCommand returns `berth key revoke`. It revokes keys one by one. An error for one does not stop the others.

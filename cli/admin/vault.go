@@ -54,7 +54,7 @@ func rotateCommand(a *app.App, name string, forget bool, does, long string) *cob
 	if a.Config.Rotate != nil {
 		cmd.Flags().StringVar(&dir, "data", "", "data directory of a daemon that is not running")
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func printRotation(a *app.App, done client.Rotation) error {

@@ -123,7 +123,7 @@ func (a *App) ReportError(err error) int {
 		return statusSignaled + int(by.Signal)
 	}
 	for _, e := range split(err) {
-		fmt.Fprintln(a.Stderr, "berth: "+term.PrintableLines(words(e)))
+		fmt.Fprintln(a.Stderr, a.Failure("berth:")+" "+term.PrintableLines(words(e)))
 	}
 	if hint := a.HintFor(err); hint != "" {
 		fmt.Fprintln(a.Stderr, "hint: "+term.Printable(hint))

@@ -15,9 +15,8 @@ type Noun[T any] struct {
 	ListShort string
 	List      func(c *client.Client, ctx context.Context) ([]T, error)
 	ListOf    func(c *client.Client, ctx context.Context, container string) ([]T, error) // in place of List
-	Head      []string                                                                   // first the ID
-	Row       func(T) []string                                                           // the table row of one item
-	Quiet     string                                                                     // help of --quiet; "": none
+	Columns   term.Columns[T]
+	Quiet     string // help of --quiet; "": none
 
 	// rm
 	Argument    string // in the usage: "FILE"
@@ -37,7 +36,7 @@ func (n Noun[T]) ListCommand(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintList(&a.Output, list, n.Head, n.Row)
+			return term.PrintList(&a.Output, list, n.Columns)
 		}),
 	}
 	if n.ListOf != nil {
@@ -47,13 +46,13 @@ func (n Noun[T]) ListCommand(a *App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintList(&a.Output, list, n.Head, n.Row)
+			return term.PrintList(&a.Output, list, n.Columns)
 		})
 	}
 	if n.Quiet != "" {
 		a.AddQuietFlag(cmd, n.Quiet)
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddListFlags(cmd)
 }
 
 // RemoveCommand returns `berth NOUN rm`. It prints each ID after the deletion. An error for one item does not stop

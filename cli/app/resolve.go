@@ -25,6 +25,12 @@ var shortened = fmt.Sprintf(
 	"%d characters of an ID's beginning, or %d of its end, are enough where no other one has them", leastPrefix,
 	leastSuffix)
 
+// shortID is how many characters of an ID's end tables show: enough to tell a million apart, and for pick.
+const shortID = 6
+
+// ShortID returns the end of an ID, which every command that takes the ID takes, too.
+func ShortID(id string) string { return id[max(0, len(id)-shortID):] }
+
 // A candidate is an item with an ID and maybe a name.
 type candidate struct{ id, name string }
 

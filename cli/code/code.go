@@ -3,19 +3,19 @@ package code
 import (
 	"cmp"
 	"context"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"berth/cli/app"
+	"berth/cli/code/picture"
 	"berth/cli/flags"
 	"berth/cli/term"
 	"berth/client"
@@ -36,6 +36,8 @@ interpreter that keeps its variables for the next cell. The code is FILE, the te
 If the code fails, the exit status is the code's own, or else 1. It is 125 if output is missing: the daemon keeps 1 MiB
 of each stream, so write long output to files in $OUTPUT_DIR.
 
+Figures are drawn in terminals that can (kitty, iTerm2, sixel; see --draw) and written to files with --figures.
+
 The output of a cell is printed while it runs. Without --context it is printed at the end, and an interrupt loses it.
 
 FILE may be a notebook of Jupyter (.ipynb). Its cells run one after the other, until one fails that is not tagged
@@ -55,13 +57,15 @@ Languages: ` + strings.Join(proto.CodeLanguages, ", ") +
 	})
 	f.register(cmd)
 	app.CompleteFlag(cmd, "language", proto.CodeLanguages...)
+	app.CompleteFlag(cmd, "draw", picture.Protocols...)
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print the command's output only"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "print the command's output only"))
 }
 
 // codeFlags say which code to run and how.
 type codeFlags struct {
 	language, context, text, image, figures string
+	draw                                    string // protocol for figures in the terminal
 	output                                  string // where a notebook is written with its outputs
 	given                                   bool   // -c was given, even if empty
 	env, secrets, secretHosts               []string
@@ -80,6 +84,8 @@ func (f *codeFlags) register(cmd *cobra.Command) {
 	f.confinement.Register(cmd)
 	fs.StringVar(&f.figures, "figures", "",
 		"write images among the results to this directory; it is created if necessary")
+	fs.StringVar(&f.draw, "draw", string(picture.Auto), "draw figures in the terminal by this `PROTOCOL`: auto, none, "+
+		"kitty, iterm, sixel")
 	fs.StringVarP(&f.output, "output", "o", "", "write a notebook with its outputs to this file")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "environment variable: NAME=value, or NAME for its value here (may "+
 		"be repeated)")
@@ -95,6 +101,10 @@ var byExtension = map[string]string{".py": "python", ".js": "js", ".mjs": "js", 
 
 // runCode runs the code and prints its outcome.
 func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, args []string) error {
+	if !slices.Contains(picture.Protocols, picture.Protocol(f.draw)) {
+		return proto.Errorf(proto.InvalidArgument, "", "draw", "--draw %q is not auto, none, kitty, iterm or sixel",
+			f.draw)
+	}
 	if f.given && f.text == "" {
 		return proto.Errorf(proto.InvalidArgument, "", "code", "there is nothing to run; give code with -c, name a "+
 			"file, or leave out -c for standard input")
@@ -150,7 +160,7 @@ func runCode(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, ar
 	if err != nil {
 		return err
 	}
-	return reportOutcome(a, res, f.figures, nil)
+	return reportOutcome(a, res, f, nil)
 }
 
 // codeArgs splits the arguments into container and file. A single argument is the container if the code comes from
@@ -223,7 +233,7 @@ func runCell(ctx context.Context, a *app.App, c *client.Client, f *codeFlags, co
 	if err != nil {
 		return err
 	}
-	return reportOutcome(a, res, f.figures, print)
+	return reportOutcome(a, res, f, print)
 }
 
 // printTo prints the output of a cell as it comes.
@@ -236,9 +246,9 @@ func printTo(print *term.Printer) func(proto.Progress) error {
 
 // reportOutcome prints the outcome of code, saves its figures and returns the exit status. It saves figures last: a
 // failed write then hides nothing else. If the code failed, the status is the code's own.
-func reportOutcome(a *app.App, res proto.Outcome, figures string, printed *term.Printer) error {
+func reportOutcome(a *app.App, res proto.Outcome, f *codeFlags, printed *term.Printer) error {
 	err := printOutcome(a, res, printed)
-	lost := saveFigures(a, res, figures)
+	lost := errors.Join(f.drawFigures(a, res), saveFigures(a, res, f.figures))
 	var exit app.ExitError
 	switch {
 	case lost == nil:
@@ -321,39 +331,6 @@ func failed(res proto.Outcome) error {
 	return app.ExitError{Status: 1}
 }
 
-// imageTypes maps the media types of figures to file extensions.
-var imageTypes = map[string]string{"image/png": ".png", "image/jpeg": ".jpg", "image/svg+xml": ".svg"}
-
-// saveFigures writes the images of the results into an existing directory and prints each file's name.
-func saveFigures(a *app.App, res proto.Outcome, dir string) error {
-	if dir == "" {
-		return nil
-	}
-	for i, b := range res.Rich {
-		for media, ext := range imageTypes {
-			var text string
-			if json.Unmarshal(b[media], &text) != nil || text == "" {
-				continue
-			}
-			data := []byte(text)
-			if media != "image/svg+xml" {
-				var err error
-				if data, err = base64.StdEncoding.DecodeString(text); err != nil {
-					return fmt.Errorf("result %d: %w", i+1, err)
-				}
-			}
-			name := filepath.Join(dir, fmt.Sprintf("figure-%d%s", i+1, ext))
-			if err := os.WriteFile(name, data, 0o644); err != nil {
-				return err
-			}
-			if !a.Quiet {
-				fmt.Fprintln(a.Stderr, "berth: wrote "+term.Printable(name))
-			}
-		}
-	}
-	return nil
-}
-
 // completeCode suggests containers and local files.
 func completeCode(a *app.App) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -369,9 +346,11 @@ func completeCode(a *app.App) cobra.CompletionFunc {
 func ContextsCommand(a *app.App) *cobra.Command {
 	contexts := app.Noun[proto.CodeContext]{
 		ListShort: "List a container's contexts", ListOf: (*client.Client).Contexts,
-		Head: []string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"},
-		Row: func(n proto.CodeContext) []string {
-			return []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time), n.Note}
+		Columns: term.Columns[proto.CodeContext]{
+			Head: []string{"NAME", "LANGUAGE", "STATE", "CELLS", "USED", "NOTE"},
+			Row: func(n proto.CodeContext) []string {
+				return []string{n.Name, n.Language, n.State, fmt.Sprint(n.Cells), term.Ago(n.LastUsedAt.Time), n.Note}
+			},
 		},
 	}
 	return app.NewGroup(&cobra.Command{Use: "contexts", Aliases: []string{"context"},

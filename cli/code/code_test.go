@@ -23,7 +23,7 @@ func TestFiguresThatCannotBeWritten(t *testing.T) {
 		if failed {
 			res.Error, res.ErrorDetail = "ZeroDivisionError", &proto.ErrorDetail{}
 		}
-		err := reportOutcome(a, res, filepath.Join(t.TempDir(), "gone"), nil)
+		err := reportOutcome(a, res, &codeFlags{figures: filepath.Join(t.TempDir(), "gone"), draw: "none"}, nil)
 		if status := a.ReportError(err); status != map[bool]int{false: 125, true: 1}[failed] ||
 			out.String() != "42\n" ||
 			!strings.Contains(said.String(), "figure-1.svg: no such file") {

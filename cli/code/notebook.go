@@ -177,6 +177,9 @@ func (p notebookPlace) runCell(ctx context.Context, a *app.App, c *client.Client
 			return res, err
 		}
 	}
+	if err := f.drawFigures(a, res); err != nil {
+		return res, err
+	}
 	if f.figures == "" || !hasImages(res) {
 		return res, nil
 	}
@@ -185,15 +188,4 @@ func (p notebookPlace) runCell(ctx context.Context, a *app.App, c *client.Client
 		return res, fmt.Errorf("figures of %s: %w", term.Printable(dir), err)
 	}
 	return res, saveFigures(a, res, dir)
-}
-
-func hasImages(res proto.Outcome) bool {
-	return slices.ContainsFunc(res.Rich, func(b proto.Bundle) bool {
-		for media := range imageTypes {
-			if b[media] != nil {
-				return true
-			}
-		}
-		return false
-	})
 }

@@ -268,7 +268,7 @@ func (d *buildDisplay) step(s *proto.BuildStepState) {
 
 // imageBuildsCommand returns `berth image builds`.
 func imageBuildsCommand(a *app.App) *cobra.Command {
-	return a.AddJSONFlag(&cobra.Command{
+	return a.AddListFlags(&cobra.Command{
 		Use: "builds", Short: "List builds that wait or run, and the size of the build cache", Args: app.ArgCount(0, 0),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, _ []string) error {
 			list, err := c.Builds(ctx)
@@ -278,8 +278,9 @@ func imageBuildsCommand(a *app.App) *cobra.Command {
 			if !a.JSON {
 				fmt.Fprintf(a.Stderr, "cache: %s in %d parts\n", term.Size(list.Cache.Bytes), list.Cache.Entries)
 			}
-			return term.PrintList(&a.Output, list.Builds, []string{"ID", "IMAGE", "STATE", "STARTED"},
-				func(b proto.Build) []string { return []string{b.ID, b.Name, b.State, term.Ago(b.StartedAt)} })
+			return term.PrintList(&a.Output, list.Builds, term.Columns[proto.Build]{
+				Head: []string{"ID", "IMAGE", "STATE", "STARTED"},
+				Row:  func(b proto.Build) []string { return []string{b.ID, b.Name, b.State, term.Ago(b.StartedAt)} }})
 		}),
 	})
 }

@@ -57,6 +57,10 @@ status is 2. If a file cannot be read to its end, its copy has zeros in place of
 	cmd.Flags().BoolVar(&keeps, "in-place", false, "into a container: write into the file DST without replacing it, "+
 		"so that programs that have it open see the change; not atomic")
 	cmd.MarkFlagsMutuallyExclusive("append", "in-place")
+	// Nothing reads these two: they are for hands that are used to cp.
+	cmd.Flags().BoolP("recursive", "r", false, "copy directories whole, as is done without it")
+	cmd.Flags().BoolP("archive", "a", false, "keep permissions, times and links, as is done without it; owners are "+
+		"never kept")
 	return a.AddQuietFlag(cmd, "show no progress")
 }
 

@@ -67,7 +67,7 @@ func filesPutCommand(a *app.App) *cobra.Command {
 	cmd.Flags().StringVar(&up.Name, "name", "", "filename in the store (default: the file's own)")
 	cmd.Flags().StringVar(&up.MediaType, "type", "", "media type (default: detected)")
 	cmd.Flags().DurationVar(&expires, "expires", 0, "delete it after this time, 1h to 2160h")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // UploadFile stores one local file. It streams the file and keeps nothing in memory. If the file grows meanwhile,
@@ -197,7 +197,7 @@ func loses(target string) bool {
 
 // filesInfoCommand returns `berth files info`. It prints no table, because the fields would not fit a line of `ls`.
 func filesInfoCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "info FILE…", Short: "Print details of stored files as JSON", Args: app.ArgCount(1, -1),
 		ValidArgsFunction: a.CompleteFiles(),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -215,7 +215,7 @@ func filesInfoCommand(a *app.App) *cobra.Command {
 			}
 			return a.PrintJSON(list)
 		}),
-	}
+	})
 }
 
 // fileNoun returns the commands that list and remove stored files. A removal keeps copies in a container's
@@ -223,13 +223,16 @@ func filesInfoCommand(a *app.App) *cobra.Command {
 func fileNoun(a *app.App) app.Noun[client.File] {
 	return app.Noun[client.File]{
 		ListShort: "List stored files, newest first", List: (*client.Client).Files, Quiet: "print IDs only",
-		Head: []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"},
-		Row: func(f client.File) []string {
-			expires := "never"
-			if f.ExpiresAt != nil {
-				expires = term.Left(f.ExpiresAt.Time)
-			}
-			return []string{f.ID, f.Filename, f.MIMEType, term.Size(f.SizeBytes), term.Ago(f.CreatedAt.Time), expires}
+		Columns: term.Columns[client.File]{
+			Head: []string{"ID", "NAME", "TYPE", "SIZE", "CREATED", "EXPIRES IN"},
+			Row: func(f client.File) []string {
+				expires := "never"
+				if f.ExpiresAt != nil {
+					expires = term.Left(f.ExpiresAt.Time)
+				}
+				return []string{f.ID, f.Filename, f.MIMEType, term.Size(f.SizeBytes), term.Ago(f.CreatedAt.Time),
+					expires}
+			},
 		},
 		Argument: "FILE", RemoveShort: "Delete stored files", Complete: a.CompleteFiles(), Find: a.FindFile,
 		Remove: (*client.Client).DeleteFile,

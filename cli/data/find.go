@@ -65,7 +65,7 @@ the last part of a path, another one with the path below PATH.`,
 	f.BoolVarP(&ff.longList, "long", "l", false, "also print mode, owner, size and time")
 	f.BoolVarP(&ff.null, "print0", "0", false, "end each path with a NUL byte, and print its bytes unchanged")
 	app.CompleteFlag(cmd, "type", proto.TypeFile, proto.TypeDirectory, proto.TypeSymlink, proto.TypeOther)
-	a.AddJSONFlag(cmd)
+	a.AddFormatFlags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("long", "print0", "json")
 	return cmd
 }

@@ -57,7 +57,7 @@ The exit status is 0 if a line was found, 1 if none, and 125 after an error.`,
 	f.BoolVarP(&names, "files-with-matches", "l", false, "print only the paths of the files")
 	cmd.MarkFlagsMutuallyExclusive("context", "before-context")
 	cmd.MarkFlagsMutuallyExclusive("context", "after-context")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // statusNothing is the exit status of a search that has found nothing, as that of grep.

@@ -103,7 +103,7 @@ With --output the archive is only written to a file, and no daemon is needed.`,
 	own = flagNames(cmd)
 	docker.register(cmd)
 	dockers = slices.DeleteFunc(flagNames(cmd), func(name string) bool { return slices.Contains(own, name) })
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // flagNames returns the names of a command's flags.
@@ -216,7 +216,7 @@ func imageImportCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&name, "name", "", "name of the image (default: the name in the archive)")
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // importArchive streams an archive to the daemon. It shows the progress of the upload and then the daemon's steps. It
@@ -259,7 +259,7 @@ func imagePullCommand(a *app.App) *cobra.Command {
 			return a.PrintResult(img, img.Name, err)
 		}),
 	}
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "show no progress"))
 }
 
 // imageNoun returns the commands that list and remove images. Tables show a short digest. --json shows the whole one,
@@ -267,10 +267,12 @@ func imagePullCommand(a *app.App) *cobra.Command {
 func imageNoun(a *app.App) app.Noun[proto.Image] {
 	return app.Noun[proto.Image]{
 		ListShort: "List images", List: (*client.Client).Images,
-		Head: []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"},
-		Row: func(img proto.Image) []string {
-			return []string{img.Name, shortDigest(img.Digest), img.Platform, term.Size(img.SizeBytes),
-				term.Ago(img.CreatedAt)}
+		Columns: term.Columns[proto.Image]{
+			Head: []string{"NAME", "DIGEST", "PLATFORM", "SIZE", "CREATED"},
+			Row: func(img proto.Image) []string {
+				return []string{img.Name, shortDigest(img.Digest), img.Platform, term.Size(img.SizeBytes),
+					term.Ago(img.CreatedAt)}
+			},
 		},
 		Argument: "IMAGE", RemoveShort: "Remove images; containers keep what they use", Complete: a.CompleteImages(),
 		Remove: (*client.Client).RemoveImage,

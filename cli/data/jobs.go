@@ -18,10 +18,12 @@ import (
 func JobsCommand(a *app.App) *cobra.Command {
 	jobs := app.Noun[proto.JobSummary]{
 		ListShort: "List the jobs of a container's workspace", ListOf: (*client.Client).Jobs,
-		Head: []string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"},
-		Row: func(j proto.JobSummary) []string {
-			return []string{j.JobID, fmt.Sprint(j.Files), term.Size(j.Bytes), term.Ago(j.CreatedAt.Time),
-				term.Ago(j.UpdatedAt.Time)}
+		Columns: term.Columns[proto.JobSummary]{
+			Head: []string{"JOB", "FILES", "SIZE", "CREATED", "UPDATED"},
+			Row: func(j proto.JobSummary) []string {
+				return []string{j.JobID, fmt.Sprint(j.Files), term.Size(j.Bytes), term.Ago(j.CreatedAt.Time),
+					term.Ago(j.UpdatedAt.Time)}
+			},
 		},
 	}
 	manifest := &cobra.Command{
@@ -39,7 +41,7 @@ func JobsCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	return app.NewGroup(&cobra.Command{Use: "jobs", Short: "Jobs: files of commands, and which command made them"},
-		jobs.ListCommand(a), a.AddJSONFlag(manifest))
+		jobs.ListCommand(a), a.AddFormatFlags(manifest))
 }
 
 // printManifest prints the files of a job. It shows the last exec that made or changed a file; --json has both. Table

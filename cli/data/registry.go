@@ -40,7 +40,7 @@ asked whether it takes them. The daemon seals the password and shows it to nobod
 	cmd.Flags().StringVarP(&req.Username, "username", "u", "", "user name")
 	cmd.Flags().BoolVar(&fromInput, "password-stdin", false, "read the password or token from standard input")
 	_ = cmd.MarkFlagRequired("username") // the flag exists
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // readPassword reads a password from standard input, or from the terminal without showing it.
@@ -80,9 +80,11 @@ func imageRegistriesCommand(a *app.App) *cobra.Command {
 	cmd := app.Noun[proto.Registry]{
 		ListShort: "List the registries that the daemon has credentials for", Quiet: "print hosts only",
 		List: (*client.Client).Registries,
-		Head: []string{"REGISTRY", "USER", "SET"},
-		Row: func(r proto.Registry) []string {
-			return []string{r.Host, term.Printable(r.Username), term.Ago(r.UpdatedAt.Time)}
+		Columns: term.Columns[proto.Registry]{
+			Head: []string{"REGISTRY", "USER", "SET"},
+			Row: func(r proto.Registry) []string {
+				return []string{r.Host, term.Printable(r.Username), term.Ago(r.UpdatedAt.Time)}
+			},
 		},
 	}.ListCommand(a)
 	cmd.Use, cmd.Aliases = "registries", nil
@@ -108,5 +110,5 @@ credentials.`,
 			return a.PrintResult(img, img.Name, err)
 		}),
 	}
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "show no progress"))
+	return a.AddFormatFlags(a.AddQuietFlag(cmd, "show no progress"))
 }

@@ -53,7 +53,7 @@ func skillsAddCommand(a *app.App) *cobra.Command {
 	cmd.Flags().StringVar(&name, "name", "", "display name (default: the name in SKILL.md)")
 	cmd.MarkFlagsMutuallyExclusive("to", "name")
 	_ = cmd.RegisterFlagCompletionFunc("to", completeSkills(a))
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // skillFiles returns the files of a directory with their paths in the skill. Links and special files are errors; it
@@ -109,15 +109,16 @@ func skillsShowCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintList(&a.Output, list, []string{"VERSION", "NAME", "CREATED", "DESCRIPTION"},
-				func(v client.SkillVersion) []string {
+			return term.PrintList(&a.Output, list, term.Columns[client.SkillVersion]{
+				Head: []string{"VERSION", "NAME", "CREATED", "DESCRIPTION"},
+				Row: func(v client.SkillVersion) []string {
 					return []string{v.ID, v.Name, term.Ago(v.CreatedAt.Time), term.Short(v.Description, 60)}
-				})
+				}})
 		}),
 	}
 	cmd.Flags().StringVar(&content, "content", "", "write the files of this version, or of \"latest\", to standard "+
 		"output as a zip archive")
-	return a.AddJSONFlag(cmd)
+	return a.AddListFlags(cmd)
 }
 
 func skillContent(ctx context.Context, a *app.App, c *client.Client, id, version string) error {
@@ -142,10 +143,12 @@ func skillNoun(a *app.App) app.Noun[client.Skill] {
 	return app.Noun[client.Skill]{
 		ListShort: "List skills, newest first, and then those that the daemon provides",
 		List:      (*client.Client).Skills, Quiet: "print IDs only",
-		Head: []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"},
-		Row: func(k client.Skill) []string {
-			return []string{k.ID, term.Short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID,
-				term.Ago(k.UpdatedAt.Time)}
+		Columns: term.Columns[client.Skill]{
+			Head: []string{"ID", "NAME", "SOURCE", "LATEST VERSION", "CHANGED"},
+			Row: func(k client.Skill) []string {
+				return []string{k.ID, term.Short(k.DisplayName, 40), k.Source.Type, k.LatestVersionID,
+					term.Ago(k.UpdatedAt.Time)}
+			},
 		},
 		Argument: "SKILL", RemoveShort: "Remove skills with their versions", Complete: completeSkills(a),
 		RemoveLong: "Remove skills with all versions. A container that uses a skill keeps it until the container " +

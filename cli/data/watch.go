@@ -39,7 +39,7 @@ a restart of the daemon the command goes on, with an "overflow" for what it may 
 	}
 	cmd.Flags().StringVarP(&user, "user", "u", proto.UserDefault, "who watches: user, root, or another NAME[:GROUP]")
 	cmd.Flags().BoolVarP(&o.Recursive, "recursive", "r", false, "also watch the directories below")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // followFiles prints the events of a watch. A watch ends with its daemon, and the next one cannot say what happened in

@@ -16,9 +16,11 @@ import (
 func WorkspacesCommand(a *app.App) *cobra.Command {
 	workspaces := app.Noun[proto.Workspace]{
 		ListShort: "List workspaces, newest first", List: (*client.Client).Workspaces,
-		Head: []string{"ID", "CREATED", "CONTAINER"},
-		Row: func(w proto.Workspace) []string {
-			return []string{w.ID, term.Ago(w.CreatedAt.Time), cmp.Or(w.ContainerID, "-")}
+		Columns: term.Columns[proto.Workspace]{
+			Head: []string{"ID", "CREATED", "CONTAINER"},
+			Row: func(w proto.Workspace) []string {
+				return []string{w.ID, term.Ago(w.CreatedAt.Time), cmp.Or(w.ContainerID, "-")}
+			},
 		},
 		Argument: "WORKSPACE", RemoveShort: "Delete workspaces with their files", Complete: a.CompleteWorkspaces(),
 		Remove: (*client.Client).DeleteWorkspace,

@@ -1,8 +1,6 @@
 package term
 
 import (
-	"bufio"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -15,14 +13,17 @@ import (
 	"berth/proto"
 
 	"github.com/docker/go-units"
-	"github.com/rivo/uniseg"
 )
 
 // An Output says where a command prints and in which format.
 type Output struct {
 	Stdout, Stderr io.Writer
-	JSON           bool // print JSON
-	Quiet          bool // print IDs only, and no progress
+	JSON           bool   // print values, as Format says, and nothing for people
+	Format         Format // how values are printed with JSON
+	Quiet          bool   // print IDs only, and no progress
+	Names          bool   // print IDs only
+	Wide           bool   // print all columns of tables, and whole texts in them
+	Filters        Filters
 }
 
 // Printable replaces characters that could control a terminal: control characters and those that change the direction
@@ -45,50 +46,6 @@ func Short(s string, n int) string {
 	return s
 }
 
-// gap is the minimum space between two columns.
-const gap = 3
-
-// Table prints rows under a head. It removes control characters from cells. Widths are counted in terminal columns,
-// since characters may take two columns or none.
-func (o *Output) Table(head []string, rows [][]string) error {
-	rows = append([][]string{head}, rows...)
-	widths := make([]int, len(head))
-	for i, row := range rows {
-		cells := make([]string, len(row))
-		for j, c := range row {
-			cells[j] = Printable(c)
-			widths[j] = max(widths[j], uniseg.StringWidth(cells[j]))
-		}
-		rows[i] = cells
-	}
-	w := bufio.NewWriter(o.Stdout)
-	for _, row := range rows {
-		var line strings.Builder
-		for i, c := range row {
-			line.WriteString(c + strings.Repeat(" ", widths[i]-uniseg.StringWidth(c)+gap))
-		}
-		fmt.Fprintln(w, strings.TrimRight(line.String(), " "))
-	}
-	return w.Flush()
-}
-
-// PrintList prints a list in the requested format: as JSON, as the first column only, or as a table.
-func PrintList[T any](o *Output, list []T, head []string, row func(T) []string) error {
-	if o.JSON {
-		return o.PrintJSON(NotNil(list))
-	}
-	rows := make([][]string, len(list))
-	ids := make([]string, len(list))
-	for i, item := range list {
-		rows[i] = row(item)
-		ids[i] = rows[i][0]
-	}
-	if o.Quiet {
-		return o.PrintIDs(ids...)
-	}
-	return o.Table(head, rows)
-}
-
 // PrintResult prints what a request returned: as JSON, or only its ID. It returns err if the request failed.
 func (o *Output) PrintResult(result any, id string, err error) error {
 	switch {
@@ -106,26 +63,6 @@ func (o *Output) PrintDetails(result any, err error) error {
 		return err
 	}
 	return o.PrintJSON(result)
-}
-
-// PrintJSON prints v, indented.
-func (o *Output) PrintJSON(v any) error {
-	data, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(o.Stdout, EscapeControls(string(data))+"\n")
-	return err
-}
-
-// PrintLine prints v as JSON on one line, for streams of values.
-func (o *Output) PrintLine(v any) error {
-	data, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	_, err = io.WriteString(o.Stdout, EscapeControls(string(data))+"\n")
-	return err
 }
 
 // EscapeControls escapes DEL, the C1 controls and characters that change the direction of text. JSON leaves them
@@ -160,6 +97,38 @@ func Left(t time.Time) string {
 	d := time.Until(t)
 	if d <= 0 {
 		return "over"
+	}
+	return units.HumanDuration(d)
+}
+
+// Brief formats a duration in few characters, in the largest unit of which there are two or more: 45s, 90m, 30h, 29d.
+// One that is over is "now".
+func Brief(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "now"
+	case d < 2*time.Minute:
+		return strconv.FormatInt(int64(d.Seconds()), 10) + "s"
+	case d < 2*time.Hour:
+		return strconv.FormatInt(int64(d.Minutes()), 10) + "m"
+	case d < 48*time.Hour:
+		return strconv.FormatInt(int64(d.Hours()), 10) + "h"
+	}
+	return strconv.FormatInt(int64(d.Hours()/24), 10) + "d"
+}
+
+// Took formats how long something took: in milliseconds where it took less than a second, and in hundredths of a
+// second below ten. Longer times are as those of Ago.
+func Took(d time.Duration) string {
+	switch {
+	case d <= 0:
+		return "0 ms"
+	case d < time.Millisecond:
+		return "<1 ms"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + " ms"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 2, 64) + " s"
 	}
 	return units.HumanDuration(d)
 }

@@ -79,8 +79,8 @@ func callListCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintList(&a.Output, list, []string{"ID", "TOOL", "STATE", "ASKED", "TOOK", "COMMAND", "INPUT",
-				"ERROR"}, callRow)
+			return term.PrintList(&a.Output, list, term.Columns[proto.ToolCall]{Head: []string{"ID", "TOOL", "STATE",
+				"ASKED", "TOOK", "COMMAND", "INPUT", "ERROR"}, Row: callRow})
 		}),
 	}
 	fs := cmd.Flags()
@@ -88,7 +88,7 @@ func callListCommand(a *app.App) *cobra.Command {
 	fs.StringVar(&f.Exec, "exec", "", "only calls of this command")
 	fs.IntVar(&f.Limit, "limit", 0, "maximum number of entries, 1 to 100 (default 20)")
 	app.CompleteFlag(cmd, "state", proto.ToolCallStates...)
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
+	return a.AddListFlags(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 func callRow(call proto.ToolCall) []string {
@@ -104,7 +104,7 @@ func callRow(call proto.ToolCall) []string {
 }
 
 func callShowCommand(a *app.App) *cobra.Command {
-	return a.AddJSONFlag(&cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "show CONTAINER CALL", Short: "Show a call, as JSON", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, ""),
 		RunE: a.WithContainer(func(ctx context.Context, c *client.Client, container string, args []string) error {
@@ -114,7 +114,7 @@ func callShowCommand(a *app.App) *cobra.Command {
 }
 
 func callApproveCommand(a *app.App) *cobra.Command {
-	return a.AddJSONFlag(&cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "approve CONTAINER CALL", Short: "Approve a call", Args: app.ArgCount(2, 2),
 		ValidArgsFunction: completeCalls(a, proto.CallParked),
 		Long: "Approve a call that waits for approval. The approval is valid for this call with the shown input " +
@@ -137,7 +137,7 @@ func callRefuseCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&why.Reason, "reason", "", "reason to give to the code that made the call")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // completeCalls suggests a container, then its calls in the given state.

@@ -45,7 +45,7 @@ func storedCreateCommand(a *app.App) *cobra.Command {
 			return printNewTool(a, created, err)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // printNewTool prints a new tool or version. Its notes are for people and go to standard error.
@@ -70,14 +70,14 @@ func storedShowCommand(a *app.App) *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return term.PrintList(&a.Output, list, toolHead, toolRow)
+				return term.PrintList(&a.Output, list, toolColumns)
 			}
 			return a.PrintDetails(c.Tool(ctx, args[0], version))
 		}),
 	}
 	cmd.Flags().Int64Var(&version, "version", 0, "version to show (default: the current one)")
 	cmd.Flags().BoolVarP(&all, "versions", "a", false, "list all versions, newest first")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func storedUpdateCommand(a *app.App) *cobra.Command {
@@ -95,7 +95,7 @@ func storedUpdateCommand(a *app.App) *cobra.Command {
 			return printNewTool(a, changed, err)
 		}),
 	}
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // storedRunCommand returns `berth tools run`. The tool's result goes to standard output, its logs and errors to
@@ -144,7 +144,7 @@ If the run fails, the exit status is 1.`,
 	_ = cmd.RegisterFlagCompletionFunc("container", a.CompleteContainers(-1))
 	_ = cmd.RegisterFlagCompletionFunc("image", a.CompleteImages())
 	_ = cmd.RegisterFlagCompletionFunc("file", a.CompleteFiles())
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func readInput(text string) (json.RawMessage, error) {
@@ -218,8 +218,8 @@ func runsCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintList(&a.Output, list, []string{"ID", "TOOL", "VERSION", "STATE", "ASKED", "TOOK", "INPUT",
-				"OUTPUT"}, runRow)
+			return term.PrintList(&a.Output, list, term.Columns[proto.ToolRun]{Head: []string{"ID", "TOOL", "VERSION",
+				"STATE", "ASKED", "TOOK", "INPUT", "OUTPUT"}, Row: runRow})
 		}),
 	}
 	fs := cmd.Flags()
@@ -230,7 +230,7 @@ func runsCommand(a *app.App) *cobra.Command {
 	fs.BoolVar(&wait, "wait", false, "wait until the run is over")
 	_ = cmd.RegisterFlagCompletionFunc("tool", completeTools(a))
 	app.CompleteFlag(cmd, "state", proto.ToolRunStates...)
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
+	return a.AddListFlags(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 func runRow(r proto.ToolRun) []string {
@@ -258,7 +258,7 @@ func approveCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&wait, "wait", false, "wait until the run is over, and print its result")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func refuseCommand(a *app.App) *cobra.Command {
@@ -272,7 +272,7 @@ func refuseCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().StringVar(&why.Reason, "reason", "", "reason to give to the caller of the tool")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // completeTools suggests stored tools.
@@ -305,16 +305,17 @@ func completeRuns(a *app.App, state proto.ToolRunState) cobra.CompletionFunc {
 func toolNoun(a *app.App) app.Noun[proto.Tool] {
 	return app.Noun[proto.Tool]{
 		ListShort: "List stored tools, by name", List: (*client.Client).Tools, Quiet: "print names only",
-		Head: toolHead, Row: toolRow,
+		Columns:  toolColumns,
 		Argument: "TOOL", RemoveShort: "Remove tools with their versions; their runs stay", Complete: completeTools(a),
 		Remove: (*client.Client).DeleteTool,
 	}
 }
 
-var toolHead = []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}
+var toolColumns = term.Columns[proto.Tool]{
+	Head: []string{"NAME", "ID", "VERSION", "APPROVAL", "CHANGED", "DESCRIPTION"}, Row: toolRow}
 
 // toolRow returns the table row of a tool or of one of its versions.
 func toolRow(t proto.Tool) []string {
 	return []string{t.Name, t.ID, strconv.FormatInt(t.Version, 10), cmp.Or(t.ApprovalAction, "-"),
-		term.Ago(t.UpdatedAt.Time), term.Short(t.Description, 50)}
+		term.Ago(t.UpdatedAt.Time), t.Description}
 }

@@ -42,8 +42,8 @@ func approvalListCommand(a *app.App) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return term.PrintList(&a.Output, list, []string{"ID", "KIND", "WHAT", "CONTAINER", "ASKED", "LEFT",
-				"CONNECTIONS", "INPUT"}, approvalRow)
+			return term.PrintList(&a.Output, list, term.Columns[proto.Approval]{Head: []string{"ID", "KIND", "WHAT",
+				"CONTAINER", "ASKED", "LEFT", "CONNECTIONS", "INPUT"}, Row: approvalRow})
 		}),
 	}
 	fs := cmd.Flags()
@@ -51,7 +51,7 @@ func approvalListCommand(a *app.App) *cobra.Command {
 	fs.StringVar(&f.Container, "container", "", "only approvals of this container")
 	fs.IntVar(&f.Limit, "limit", 0, "maximum number of entries, 1 to 100 (default 100)")
 	app.CompleteFlag(cmd, "kind", proto.ApprovalKinds...)
-	return a.AddJSONFlag(a.AddQuietFlag(cmd, "print IDs only"))
+	return a.AddListFlags(a.AddQuietFlag(cmd, "print IDs only"))
 }
 
 func approvalRow(v proto.Approval) []string {
@@ -67,7 +67,7 @@ func approvalRow(v proto.Approval) []string {
 }
 
 func approvalShowCommand(a *app.App) *cobra.Command {
-	return a.AddJSONFlag(&cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "show APPROVAL", Short: "Show an approval, as JSON", Args: app.ArgCount(1, 1),
 		ValidArgsFunction: completeApprovals(a),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -93,7 +93,7 @@ func approveCommand(a *app.App) *cobra.Command {
 	}
 	cmd.Flags().StringVar((*string)(&how.For), "for", "", scopeUsage)
 	app.CompleteFlag(cmd, "for", proto.ScopeOnce, proto.ScopeLife)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func refuseCommand(a *app.App) *cobra.Command {
@@ -111,7 +111,7 @@ func refuseCommand(a *app.App) *cobra.Command {
 	cmd.Flags().StringVar((*string)(&how.For), "for", "", scopeUsage)
 	cmd.Flags().StringVar(&how.Reason, "reason", "", "why, for the program and the audit log")
 	app.CompleteFlag(cmd, "for", proto.ScopeOnce, proto.ScopeLife)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // completeApprovals suggests what waits.

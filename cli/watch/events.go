@@ -55,7 +55,7 @@ With --follow the command goes on with new events, also after a restart of the d
 	f.IntVarP(&lines, "lines", "n", 20, "number of events before the new ones, 1 to 1000; not with --since")
 	f.BoolVarP(&follow, "follow", "f", false, "continue with new events")
 	app.CompleteFlag(cmd, "type", proto.FeedTypes...)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // showEvents prints old events and then, with follow, new ones.

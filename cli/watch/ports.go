@@ -63,7 +63,7 @@ func PortsCommand(a *app.App) *cobra.Command {
 	cmd.Flags().StringVar(&withdraw, "withdraw", "", "port, or all, that strangers may no longer use; their open "+
 		"connections end")
 	cmd.MarkFlagsMutuallyExclusive("publish", "withdraw")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // changePublic makes a port public or private again, and prints its URL or what is still public.
@@ -134,7 +134,7 @@ func OpenCommand(a *app.App) *cobra.Command {
 	cmd.Flags().DurationVar(&valid, "expires", valid, "how long the URL is valid, at most 168h")
 	cmd.Flags().BoolVar(&public, "public", false, "make the port public, and open its plain URL")
 	cmd.MarkFlagsMutuallyExclusive("expires", "public")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // browse opens a URL in the browser of a desktop. Without a desktop nothing happens: the URL was printed.

@@ -49,7 +49,7 @@ daemon started. Measuring neither wakes a container nor keeps it from being paus
 	}
 	cmd.Flags().BoolVar(&once, "no-stream", false, "show the numbers once")
 	cmd.Flags().IntVar(&interval, "interval", interval, "seconds between two lists, 1 to 60")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 // showStats shows one list. It measures twice, a second apart, since a percentage needs two measurements.

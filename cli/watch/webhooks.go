@@ -51,40 +51,42 @@ func webhookCreateCommand(a *app.App) *cobra.Command {
 	cmd.Flags().StringVar(&req.ContainerID, "container", "", "only events of this container")
 	cmd.Flags().StringVar(&req.Description, "description", "", "what it is for")
 	app.CompleteFlag(cmd, "type", proto.FeedTypes...)
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func webhookListCommand(a *app.App) *cobra.Command {
 	return app.Noun[proto.Webhook]{
 		ListShort: "List webhooks", Quiet: "print IDs only",
 		List: (*client.Client).Webhooks,
-		Head: []string{"ID", "STATE", "TYPES", "URL", "LAST DELIVERY"},
-		Row: func(w proto.Webhook) []string {
-			state := "enabled"
-			switch {
-			case !w.Enabled:
-				state = "disabled"
-			case w.FailingSince != nil:
-				state = "failing"
-			}
-			last := "-"
-			if n := len(w.Deliveries); n > 0 {
-				d := w.Deliveries[n-1]
-				last = fmt.Sprintf("%s, %d %s", term.Ago(d.At.Time), d.Status, d.Error)
-			}
-			return []string{w.ID, state, strings.Join(w.Types, " "), w.URL, strings.TrimSpace(last)}
+		Columns: term.Columns[proto.Webhook]{
+			Head: []string{"ID", "STATE", "TYPES", "URL", "LAST DELIVERY"},
+			Row: func(w proto.Webhook) []string {
+				state := "enabled"
+				switch {
+				case !w.Enabled:
+					state = "disabled"
+				case w.FailingSince != nil:
+					state = "failing"
+				}
+				last := "-"
+				if n := len(w.Deliveries); n > 0 {
+					d := w.Deliveries[n-1]
+					last = fmt.Sprintf("%s, %d %s", term.Ago(d.At.Time), d.Status, d.Error)
+				}
+				return []string{w.ID, state, strings.Join(w.Types, " "), w.URL, strings.TrimSpace(last)}
+			},
 		},
 	}.ListCommand(a)
 }
 
 func webhookInspectCommand(a *app.App) *cobra.Command {
-	return &cobra.Command{
+	return a.AddFormatFlags(&cobra.Command{
 		Use: "inspect WEBHOOK", Short: "Print a webhook and its last deliveries as JSON", Args: app.ArgCount(1, 1),
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
 			w, err := c.Webhook(ctx, args[0])
 			return a.PrintDetails(w, err)
 		}),
-	}
+	})
 }
 
 func webhookEnableCommand(a *app.App) *cobra.Command {
@@ -99,7 +101,7 @@ func webhookEnableCommand(a *app.App) *cobra.Command {
 		}),
 	}
 	cmd.Flags().BoolVar(&off, "off", false, "disable it instead")
-	return a.AddJSONFlag(cmd)
+	return a.AddFormatFlags(cmd)
 }
 
 func webhookRemoveCommand(a *app.App) *cobra.Command {
