@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"berth/api"
@@ -117,6 +118,9 @@ type Config struct {
 	Pprof string // loopback address for profiles of this process; "": none
 
 	Log *slog.Logger // nil: slog.Default
+
+	// Progress is called with what Open does at the moment, for people who wait for it; nil: nothing is called
+	Progress func(step string)
 }
 
 // maySudo reports whether containers that name no class may have sudo.
@@ -167,6 +171,8 @@ type Daemon struct {
 	tools      *toolstore.Store
 	secrets    *vault.Vault
 	books      *ledger.DB
+	files      *files.Store
+	warmMax    atomic.Int64 // of cfg.WarmMax, which a reload changes
 	machine    machine
 	metrics    *metrics
 	audit      *audit.Log
@@ -186,10 +192,14 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
+	if cfg.Progress == nil {
+		cfg.Progress = func(string) {}
+	}
 	if cfg.SweepEvery == 0 {
 		cfg.SweepEvery = 10 * time.Second
 	}
 	d := &Daemon{cfg: cfg, metrics: newMetrics()}
+	d.warmMax.Store(int64(cfg.WarmMax))
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, d.Close())
@@ -215,7 +225,7 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 // both fail often: a wrong file mode, or another daemon on the port. They should fail before the ledger is locked and
 // containers are touched.
 func (d *Daemon) open(ctx context.Context) error {
-	secret, err := keys.ReadFile(KeyFile(d.cfg.Dir))
+	secret, err := keys.ReadFile(KeyFile(d.cfg.Dir), Group())
 	if err != nil {
 		return err
 	}
@@ -242,6 +252,7 @@ func (d *Daemon) open(ctx context.Context) error {
 		}
 		d.keep(p)
 	}
+	d.cfg.Progress("reading the records")
 	if err := d.openRecords(); err != nil {
 		return err
 	}
@@ -253,6 +264,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if _, err := books.Backup(backupAge); err != nil { // the daemon can work without a backup
 		d.cfg.Log.Error("backing up the ledger; free some space below the data directory", "error", err)
 	}
+	d.cfg.Progress("checking the stored files")
 	store, err := files.Open(files.Config{
 		Dir: filepath.Join(d.cfg.Dir, "files"), Ledger: books, QuotaBytes: d.cfg.FileQuota, KeyQuota: d.keys.MaxStorage,
 		MaxFileBytes: d.cfg.MaxFileBytes, Log: d.cfg.Log,
@@ -260,6 +272,7 @@ func (d *Daemon) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	d.files = store
 	d.keep(store)
 	if err := d.openSkills(books); err != nil {
 		return err
@@ -322,6 +335,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	if err != nil {
 		return err
 	}
+	d.cfg.Progress("starting the container runtime")
 	if d.machine, err = openMachine(ctx, d.cfg, hasFiles); err != nil {
 		return err
 	}
@@ -361,6 +375,7 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 	if d.listening, err = listening.New(told); err != nil {
 		return err
 	}
+	d.cfg.Progress("taking over the containers")
 	// The audit log attributes this reconciliation to the daemon, because no client requested it.
 	d.sessions, err = session.Open(as(ctx, proto.ActorReconcile), cfg)
 	if err != nil {
@@ -483,7 +498,7 @@ func (d *Daemon) openBridge() error {
 // mayPrestart reports whether a container may be kept ready for an API key that runs code. It returns false for a key
 // with a limit on sessions, since the container would count. It also returns false if the warm pool is off.
 func (d *Daemon) mayPrestart(key string) bool {
-	return d.cfg.WarmMax > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
+	return d.warmMax.Load() > 0 && (key == "" || d.keys.MaxSessions(key) == 0)
 }
 
 // as returns a context that names a part of the daemon as the actor, for the audit log.

@@ -22,11 +22,13 @@ var ownModes = []struct {
 }{
 	{"files", 0o700}, {"skills", 0o700}, {"output", 0o700}, {"builds", 0o700}, {"runtime/ctr", 0o700},
 	{"runtime/pool.img", 0o600},
-	{"ledger.db", 0o600}, {"ledger.db.*", 0o600}, {"audit.log", 0o600}, {"audit-*.log", 0o600},
+	{"config.json", 0o640}, {"daemon.log", 0o600}, {"ledger.db", 0o600}, {"ledger.db.*", 0o600}, {"audit.log", 0o600},
+	{"audit-*.log", 0o600},
 }
 
-// ownEntries may be in a new data directory. A new file system has the first; the second may be a mount point.
-var ownEntries = []string{"lost+found", "runtime"}
+// ownEntries may be in a new data directory. A new file system has the first; the second may be a mount point, and
+// `berth up` makes the third.
+var ownEntries = []string{"lost+found", "runtime", "daemon.log"}
 
 // openDir makes the data directory, or closes one to others that is open to them, as after a copy without modes. It
 // refuses a directory with files of other programs, such as /tmp, since it would close that to its users.

@@ -23,6 +23,7 @@ type host interface {
 	MissingClasses() map[proto.RuntimeClass]string // the other classes, and why they are not available
 	Alive(context.Context) error                   // fails if the runtime cannot work
 	KeepWarm()                                     // starts to fill the warm pool
+	ResizeWarm(least, most int)                    // changes the sizes of the warm pool; 0 and 0 empty it
 	// PoolCounts counts the sandboxes of the warm pool by the digest of their image. hits counts the starts that the
 	// pool served, and misses those that it could have served.
 	PoolCounts() (ready, starting map[string]int, hits, misses int64)

@@ -13,10 +13,10 @@ type payer struct{ owner, key string }
 // cannot exceed a limit together. A content that several files share counts in full for each of them: an owner's
 // usage must not depend on what others store.
 type account struct {
-	limit    int64                  // per owner; 0 is no limit
 	keyLimit func(key string) int64 // 0 is no limit; nil: no key has a limit
 
 	mu    sync.Mutex // guards what follows
+	limit int64      // per owner; 0 is no limit
 	used  map[string]int64
 	byKey map[string]int64
 }
@@ -40,6 +40,13 @@ func (a *account) reserve(p payer, n int64) error {
 	a.used[p.owner] += n
 	a.byKey[p.key] += n
 	return nil
+}
+
+// SetQuota changes the bytes of stored files that an owner may have; 0 is no limit. What is stored stays.
+func (s *Store) SetQuota(bytes int64) {
+	s.account.mu.Lock()
+	defer s.account.mu.Unlock()
+	s.account.limit = bytes
 }
 
 func (a *account) release(p payer, n int64) {

@@ -168,8 +168,8 @@ func (a *App) HintFor(err error) string {
 	case errors.As(err, &missing):
 		return lister(missing)
 	case proto.CodeOf(err) == proto.Unauthenticated && a.keyErr != nil:
-		return fmt.Sprintf("%v; run this as a user who may read it, or give the key with BERTH_API_KEY or "+
-			"--api-key-file", a.keyErr)
+		return fmt.Sprintf("%v; run this as root or as a member of the group that may read it (berth, if there is "+
+			"one), or give the key with BERTH_API_KEY or --api-key-file", a.keyErr)
 	case proto.CodeOf(err) == proto.Unauthenticated:
 		return fmt.Sprintf("the daemon keeps its key in the file api-key of its data directory (%s here); give it "+
 			"with BERTH_API_KEY or --api-key-file", a.Dir)

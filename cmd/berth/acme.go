@@ -1,23 +1,21 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"berth/cli/app"
 	"berth/daemon"
 	"berth/daemon/acme"
-
-	"github.com/spf13/cobra"
 )
 
 // acmeFlags adds the flags of `berth serve` for certificates by ACME.
-func acmeFlags(cmd *cobra.Command, cfg *daemon.Config) {
-	f := cmd.Flags()
-	var agreed bool
+func (o *options) acmeFlags() {
+	f, cfg := o.flags, &o.cfg
 	f.StringVar(&cfg.ACME.Authority, "acme", "", "serve HTTPS with a certificate for --domain that this ACME "+
 		"authority issues: letsencrypt, letsencrypt-staging or the URL of a directory; needs --acme-agree")
-	f.BoolVar(&agreed, "acme-agree", false, "you agree to the terms of service of the authority of --acme")
+	f.BoolVar(&o.acmeAgreed, "acme-agree", false, "you agree to the terms of service of the authority of --acme")
 	f.StringVar(&cfg.ACME.Email, "acme-email", "", "mail address that the ACME authority may write to (default none)")
 	f.StringVar(&cfg.ACME.DNS, "acme-dns", "", "how to set the DNS record by which the authority certifies the domain "+
 		"and all names below it: rfc2136, acme-dns or exec, with the settings in --acme-config")
@@ -25,23 +23,34 @@ func acmeFlags(cmd *cobra.Command, cfg *daemon.Config) {
 		"certifies the domain alone and no name below it")
 	f.StringVar(&cfg.ACMEConfig, "acme-config", "", "file with lines NAME=VALUE, readable by its owner only: settings "+
 		"of --acme-dns, and eab_kid, eab_hmac, profile and ca; read at startup")
-	// With two certificates for the domain it would be unclear which one clients see.
-	cmd.MarkFlagsMutuallyExclusive("tls-cert", "acme")
-	cmd.MarkFlagsMutuallyExclusive("acme-dns", "acme-http")
-	cmd.PreRunE = func(*cobra.Command, []string) error {
-		switch {
-		case cfg.ACME.Authority == "" && (cfg.ACME.DNS+cfg.ACME.HTTP+cfg.ACME.Email+cfg.ACMEConfig != ""):
-			return fmt.Errorf("--acme-dns, --acme-http, --acme-email and --acme-config need --acme")
-		case cfg.ACME.Authority != "" && !agreed:
-			return fmt.Errorf("--acme needs your agreement to the terms of service of the authority; read them, and " +
-				"give --acme-agree")
-		case cfg.ACME.Authority != "" && cfg.Domain == "":
-			return fmt.Errorf("--acme: the certificate is for the domain of --domain, and there is none")
-		case cfg.ACME.Authority != "" && cfg.ACME.DNS == "" && cfg.ACME.HTTP == "":
-			return fmt.Errorf("--acme: say how the authority checks the domain, with --acme-dns or --acme-http")
+}
+
+// checkACME refuses flags that need another one, or contradict one.
+func (o *options) checkACME() error {
+	a := o.cfg.ACME
+	if a.Authority == "" {
+		for _, f := range [][2]string{{"acme-dns", a.DNS}, {"acme-http", a.HTTP}, {"acme-email", a.Email},
+			{"acme-config", o.cfg.ACMEConfig}} {
+			if f[1] != "" {
+				return fmt.Errorf("--%s needs --acme", f[0])
+			}
 		}
 		return nil
 	}
+	switch {
+	case o.cfg.TLSCert != "": // it would be unclear which one clients see
+		return errors.New("--acme contradicts --tls-cert; leave one of them out")
+	case a.DNS != "" && a.HTTP != "":
+		return errors.New("--acme-http contradicts --acme-dns; leave one of them out")
+	case !o.acmeAgreed:
+		return errors.New("--acme needs your agreement to the terms of service of the authority; read them, and " +
+			"give --acme-agree")
+	case o.cfg.Domain == "":
+		return errors.New("--acme: the certificate is for the domain of --domain, and there is none")
+	case a.DNS == "" && a.HTTP == "":
+		return errors.New("--acme: say how the authority checks the domain, with --acme-dns or --acme-http")
+	}
+	return nil
 }
 
 // examineCertificate reports how the certificate stands that the daemon gets by ACME, if it does.

@@ -23,7 +23,8 @@ func main() {
 		Version: proto.FullVersion(version), Host: app.DefaultHost, DataDir: app.DefaultDir, Doctor: examineHost,
 		Rotate: rotateIn, Places: app.DaemonFiles,
 	})
-	for _, cmd := range []*cobra.Command{serveCommand(), upstreamScriptCommand()} {
+	for _, cmd := range []*cobra.Command{upCommand(), downCommand(), serveCommand(), configCommand(),
+		upstreamScriptCommand()} {
 		cmd.GroupID = cli.GroupOther
 		root.AddCommand(cmd)
 	}

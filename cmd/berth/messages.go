@@ -1,21 +1,16 @@
 package main
 
 import (
-	"berth/daemon"
+	"berth/daemon/settings"
 	"berth/gateway/upstream"
-
-	"github.com/spf13/pflag"
 )
 
 // messagesFlags adds the flags of the gateway for Messages requests.
-func messagesFlags(f *pflag.FlagSet, cfg *daemon.Config) {
-	f.Func("upstream", "upstream of Messages requests: URL, PREFIX=URL for models with that prefix, openai+URL "+
-		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)",
-		func(text string) error {
-			u, err := upstream.Parse(text)
-			cfg.Upstreams = append(cfg.Upstreams, u)
-			return err
-		})
+func (o *options) messagesFlags() {
+	f, cfg := o.flags, &o.cfg
+	f.Var(settings.NewList(&cfg.Upstreams, upstream.Parse), "upstream", "upstream of Messages "+
+		"requests: URL, PREFIX=URL for models with that prefix, openai+URL "+
+		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)")
 	f.StringVar(&cfg.UpstreamKeys, "upstream-keys", "", "file with lines PREFIX=KEY, or *=KEY, readable by its "+
 		"owner only: API keys of upstreams by prefix; read at startup (default: forward the client's key)")
 	f.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", 0, "maximum time until an upstream starts its answer "+

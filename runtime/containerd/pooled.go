@@ -362,5 +362,8 @@ func (m poolMaker) Images(ctx context.Context, ref string) (named map[string]boo
 // KeepWarm starts to fill the pool in the background, until Close.
 func (r *Runtime) KeepWarm() { r.warm.Start() }
 
+// ResizeWarm changes how many sandboxes the pool keeps of each kind, and of all together.
+func (r *Runtime) ResizeWarm(least, most int) { r.warm.Resize(least, most) }
+
 // WarmCounts returns the counts of the pool.
 func (r *Runtime) WarmCounts() warmpool.Counts { return r.warm.Counts() }

@@ -137,7 +137,20 @@ func New(cfg Config, maker Maker) *Pool {
 	}
 }
 
-func (p *Pool) on() bool { return p.cfg.Max > 0 }
+func (p *Pool) on() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.cfg.Max > 0
+}
+
+// Resize changes Size.Min and Size.Max. Surplus sandboxes are removed within seconds. A pool that was off starts.
+func (p *Pool) Resize(least, most int) {
+	p.mu.Lock()
+	p.cfg.Min, p.cfg.Max = min(least, most), most
+	p.mu.Unlock()
+	p.Start()
+	nudge(p.kick)
+}
 
 // Owns reports whether the sandbox of that name belongs to the pool only.
 func (p *Pool) Owns(name string) bool {

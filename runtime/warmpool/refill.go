@@ -59,13 +59,18 @@ func (d *demand) tick() {
 func (d *demand) target() int { return int(math.Round(d.peak)) }
 
 // Start starts the goroutines that fill and check the pool, until Close. Call it once sessions are served, because
-// waiting sessions come first.
+// waiting sessions come first. A second call changes nothing.
 func (p *Pool) Start() {
 	if !p.on() {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	p.mu.Lock()
+	if p.stop != nil {
+		p.mu.Unlock()
+		cancel()
+		return
+	}
 	p.stop = cancel
 	p.mu.Unlock()
 	nudge(p.renamed)

@@ -19,7 +19,7 @@ func FuzzKeyFile(f *testing.F) {
 		if err := os.WriteFile(path, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		key, err := ReadFile(path)
+		key, err := ReadFile(path, NoGroup)
 		if err != nil {
 			return
 		}
