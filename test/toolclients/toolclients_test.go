@@ -24,8 +24,6 @@ const helpers = "../../helpers"
 func TestHelpers(t *testing.T) {
 	needs.Containers(t)
 	py := clients.Install(t, "tools-py", clients.Python, "py/requirements.txt", "py/main.py")
-	ts := clients.Install(t, "tools-ts", clients.Node, helpers+"/typescript/package.json", helpers+
-		"/typescript/package-lock.json", helpers+"/typescript/index.js", "ts/main.mjs")
 	praison := clients.Install(t, "tools-praisonai", clients.Python, "praisonai/requirements.txt", "praisonai/main.py")
 	d, err := daemontest.New("--stop-on-exit")
 	if err != nil {
@@ -33,7 +31,6 @@ func TestHelpers(t *testing.T) {
 	}
 	defer d.Close()
 	t.Run("python", func(t *testing.T) { program(t, d, py, "venv/bin/python", "main.py") })
-	t.Run("typescript", func(t *testing.T) { program(t, d, ts, "node", "main.mjs") })
 	t.Run("praisonai", func(t *testing.T) { program(t, d, praison, "venv/bin/python", "main.py") })
 	for _, line := range d.Faults() {
 		t.Errorf("the daemon had an error of its own: %s", line)
