@@ -10,10 +10,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -82,6 +84,35 @@ func pack(t *testing.T) (app string) {
 	}
 	run(t, dir, nil, "tar", "xzf", packed[0].Filename, "--strip-components=1", "-C", filepath.Join(modules, "@berth/sdk"))
 	return app
+}
+
+// TestBrowser runs the cases in Chromium: on a page of another origin, with a key, and on one of the daemon's, with a
+// cookie.
+func TestBrowser(t *testing.T) {
+	chromium := os.Getenv("BERTH_CHROMIUM")
+	if chromium == "" {
+		t.Skip("BERTH_CHROMIUM is not set: `make test-sdk-browser` installs the browser and runs this")
+	}
+	app := pack(t)
+	tools := clients.Install(t, "tssdk-browser", clients.Node, "browser/package.json", "browser/package-lock.json")
+	run(t, app, nil, "ln", "-s", filepath.Join(tools, "node_modules/playwright-core"), "node_modules/playwright-core")
+	l, err := net.Listen("tcp", "localhost:0") // the daemon must know the page's port before the page is there
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	l.Close()
+	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public", "--origin", "http://localhost:"+port)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	out := program(t, d, app, []string{"BERTH_CHROMIUM=" + chromium, "BERTH_PAGE_PORT=" + port,
+		"BERTH_SDK=" + filepath.Join(app, "node_modules/@berth/sdk")}, "node", "main.browser.mjs")
+	clients.Report(t, out, 32)
+	for _, line := range d.Faults() {
+		t.Errorf("the daemon had an error of its own: %s", line)
+	}
 }
 
 // generated checks that the types are those of the daemon's document.

@@ -28,7 +28,10 @@ export class Ports {
       signal, repeat: true })).url
   }
 
-  /** fetch sends an HTTP request to a port, with the client's key. */
+  /**
+   * fetch sends an HTTP request to a port, with the client's key. In a page it works where the page has the daemon's
+   * own origin, since the program does not say that other pages may read its answers.
+   */
   async fetch (port: number, path = '/', init: RequestInit = {}): Promise<Response> {
     const key = await this.#transport.key()
     const headers = new Headers(init.headers)
