@@ -5,7 +5,8 @@
 // # Requests
 //
 // New makes a Client for one daemon. Each method sends one request; methods that return a list read all its pages.
-// Live opens a websocket on which commands run with live input and output. A Client is safe for concurrent use.
+// Live opens a websocket on which commands run with live input and output, and Stream follows one command. A Sandbox has
+// what most programs need of one container; FromEnv finds the daemon. A Client is safe for concurrent use.
 // Cancel a request through its context.
 //
 // # Errors
@@ -62,6 +63,8 @@ type Config struct {
 	// waits for a second at most.
 	Wait    time.Duration
 	Waiting func() // called once by each request that has waited for two seconds; nil: nothing is called
+	// Within Wait, also wait where the daemon refuses a request for a limit and says for how long.
+	WaitForRate bool
 }
 
 // A Client talks to one daemon. It is safe for concurrent use.

@@ -46,7 +46,13 @@ func (c *Client) whileAway(ctx context.Context, repeatable bool, do func() error
 	told := c.cfg.Waiting == nil
 	for {
 		err := do()
-		if err == nil || c.cfg.Wait == 0 || ctx.Err() != nil || !away(err, repeatable) {
+		if err == nil || c.cfg.Wait == 0 || ctx.Err() != nil {
+			return err
+		}
+		pause := askAgain
+		if limited := c.limited(err); limited > 0 {
+			pause = limited
+		} else if !away(err, repeatable) {
 			return err
 		}
 		now := time.Now()
@@ -58,18 +64,26 @@ func (c *Client) whileAway(ctx context.Context, repeatable bool, do func() error
 			most = min(most, firstWait)
 		}
 		switch gone := now.Sub(since); {
-		case gone >= most:
+		case gone >= most || gone+pause > most+askAgain:
 			return err
 		case gone >= tellAfter && !told:
 			c.cfg.Waiting()
 			told = true
 		}
 		select {
-		case <-time.After(askAgain):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
+}
+
+// limited returns how long to wait for a limit that refused a request, which then did nothing; 0: not at all.
+func (c *Client) limited(err error) time.Duration {
+	if !c.cfg.WaitForRate || proto.CodeOf(err) != proto.TooMany {
+		return 0
+	}
+	return time.Duration(proto.AsError(err).RetryAfter) * time.Second
 }
 
 // hasEnded reports whether the daemon has ended just now: its port refuses connections. It is false if that is unknown,
