@@ -10,7 +10,7 @@ GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './r
 	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test test-browser test-sdk-browser sdk-types test-e2b-frameworks quick mutants check lint serve doctor clean help
+.PHONY: all demo test test-browser test-e2b-frameworks quick mutants check lint serve doctor clean help
 all: setup $(BIN)/berth $(BIN)/berth-guest runtimes builder ## build everything but gVisor into bin/
 
 include mk/setup.mk
@@ -18,6 +18,7 @@ include mk/runtimes.mk
 include mk/bench.mk
 include mk/image.mk
 include mk/sdk-python.mk
+include mk/sdk-typescript.mk
 
 $(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth (about 3 minutes the first time)"
@@ -55,23 +56,11 @@ test-browser: all setup-browser ## visit ports of containers with Chromium (2 GB
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 40m -v ./test/browser
 
-test-sdk-browser: all setup-browser ## use the TypeScript SDK in Chromium, with a key and with a cookie
-	@mkdir -p .cache/images
-	@./bin/berth image build base --quiet --output .cache/images/base.tar
-	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
-		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 20m -v -run '^TestBrowser$$' ./test/tssdk
-
 test-e2b-frameworks: all setup-test ## work through four frameworks' E2B clients (1.5 GB of disk, 10 minutes first)
 	@mkdir -p .cache/images
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_FRAMEWORKS=1 go test -count=1 -timeout 40m -v -run TestFrameworks ./test/e2bclients
-
-sdk-types: all setup-test ## make the types of the TypeScript SDK of the OpenAPI document
-	@mkdir -p .cache/images
-	@./bin/berth image build base --quiet --output .cache/images/base.tar
-	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
-		go test -count=1 -run '^TestSDK$$/^types$$' ./test/tssdk -update
 
 mutants: all gvisor setup-test ## break one promise of docs/security.md at a time, and see that tests notice; 30 minutes
 	@mkdir -p .cache/images

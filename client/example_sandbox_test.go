@@ -22,16 +22,16 @@ func ExampleSandbox() {
 		log.Fatal(err)
 	}
 	defer sandbox.Delete(ctx)
-	if err := sandbox.Files().Put(ctx, "/workspace/data.csv", []byte("city,degrees\nOslo,4\nLima,19\n")); err != nil {
+	if err := sandbox.Files().Put(ctx, "data.csv", []byte("city,degrees\nOslo,4\nLima,19\n")); err != nil {
 		log.Fatal(err)
 	}
-	res, err := sandbox.RunTo(ctx, proto.Cmd{Command: "wc -l </workspace/data.csv"}, os.Stdout, os.Stderr)
+	res, err := sandbox.RunTo(ctx, proto.Cmd{Command: "wc -l <data.csv"}, os.Stdout, os.Stderr)
 	if err != nil || !res.OK() {
 		log.Fatal(err, res.Stderr)
 	}
 	chart, err := sandbox.RunCode(ctx, `
 import pandas as pd
-pd.read_csv("/workspace/data.csv").plot(x="city", y="degrees", kind="bar")`)
+pd.read_csv("data.csv").plot(x="city", y="degrees", kind="bar")`)
 	if err != nil {
 		log.Fatal(err)
 	}

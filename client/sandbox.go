@@ -92,6 +92,17 @@ func commandResult(res proto.ExecResult) CommandResult {
 	return r
 }
 
+// workspace is where the commands and the code of a Sandbox begin, and relative paths of files.
+const workspace = "/workspace"
+
+// inWorkspace returns cmd with the working directory of a Sandbox, unless it names one in some way.
+func inWorkspace(cmd proto.Cmd) proto.Cmd {
+	if cmd.Cwd == "" && cmd.JobID == "" && cmd.Shell == "" {
+		cmd.Cwd = workspace
+	}
+	return cmd
+}
+
 // Run runs a text in bash and waits for its end.
 func (s *Sandbox) Run(ctx context.Context, command string) (CommandResult, error) {
 	return s.RunTo(ctx, proto.Cmd{Command: command}, nil, nil)
@@ -100,7 +111,7 @@ func (s *Sandbox) Run(ctx context.Context, command string) (CommandResult, error
 // RunTo runs a command and waits for its end. Its output is also written to stdout and stderr as it comes, completely
 // and once, unless they are nil.
 func (s *Sandbox) RunTo(ctx context.Context, cmd proto.Cmd, stdout, stderr io.Writer) (CommandResult, error) {
-	res, err := s.client.Stream(ctx, s.ID, cmd, func(ev proto.Event) error {
+	res, err := s.client.Stream(ctx, s.ID, inWorkspace(cmd), func(ev proto.Event) error {
 		to := map[proto.EventType]io.Writer{proto.EventStdout: stdout, proto.EventStderr: stderr}[ev.Type]
 		if to == nil {
 			return nil
@@ -126,7 +137,7 @@ type Command struct {
 
 // Start starts a command in the background. It goes on without its client.
 func (s *Sandbox) Start(ctx context.Context, cmd proto.Cmd) (*Command, error) {
-	x, err := s.client.Launch(ctx, s.ID, cmd)
+	x, err := s.client.Launch(ctx, s.ID, inWorkspace(cmd))
 	if err != nil {
 		return nil, err
 	}
@@ -200,7 +211,7 @@ func (r CodeResult) PNG() []byte {
 
 // RunCode runs Python. Use Client.RunCode or Client.RunCell for other languages, and to keep variables in a context.
 func (s *Sandbox) RunCode(ctx context.Context, code string) (CodeResult, error) {
-	out, err := s.client.RunCode(ctx, proto.Program{Code: code, Container: s.ID})
+	out, err := s.client.RunCode(ctx, proto.Program{Code: code, Container: s.ID, Cwd: workspace})
 	return CodeResult{out}, err
 }
 

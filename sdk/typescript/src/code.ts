@@ -2,7 +2,7 @@ import { type Cell, type ContextInfo, type Display, type ErrorDetail, type Outco
   type Progress } from './types.js'
 import { type CallOptions, type Transport } from './transport.js'
 import { UnavailableError, errorOf } from './errors.js'
-import { type OutputFile } from './command.js'
+import { type OutputFile, workspace } from './command.js'
 import { bytesOf } from './wire.js'
 
 /** A table, as pandas frames give it: 1,000 rows and 200 columns at most. */
@@ -141,10 +141,10 @@ export interface CellCallbacks {
 
 /** How code runs. */
 export interface CodeOptions extends CallOptions, CellCallbacks, Omit<Program, 'code' | 'container' | 'context' |
-'image' | 'network' | 'networkSecrets' | 'limits' | 'runtimeClass'> {
+'cwd' | 'image' | 'network' | 'networkSecrets' | 'limits' | 'runtimeClass'> {
   /** Name of a context, or a context: the code runs as a cell of it, and finds the variables of earlier cells. */
   context?: string | CodeContext
-  /** Working directory of a cell; only with `context`. */
+  /** Working directory; default `/workspace`, and of a cell the context's own. */
   cwd?: string
 }
 
@@ -154,6 +154,7 @@ export interface ContextOptions extends CallOptions {
   name?: string
   /** `python` (default), `js`, `ts`, `r`, `java`, `bash` and others. */
   language?: string
+  /** Where it begins; default `/workspace`, unless there is `jobId`. */
   cwd?: string
   env?: Record<string, string>
   secrets?: Record<string, string>
@@ -231,7 +232,7 @@ export class Code {
         cwd } }, signal, calls)
     }
     const outcome = await this.#transport.json<Outcome>({ method: 'POST', path: ['run_code'], signal,
-      body: { code, container: this.#container, ...rest } satisfies Program })
+      body: { code, container: this.#container, cwd: cwd ?? workspace, ...rest } satisfies Program })
     const done = new CodeResult(outcome)
     if (done.stdout !== '') onStdout?.(done.stdout)
     if (done.stderr !== '') onStderr?.(done.stderr)
@@ -243,7 +244,7 @@ export class Code {
   async context (options: ContextOptions = {}): Promise<CodeContext> {
     const { signal, name = 'context-' + crypto.randomUUID().slice(0, 8), ...rest } = options
     await this.#transport.json({ method: 'POST', path: ['containers', this.#container, 'contexts'], signal,
-      body: { name, ...rest } })
+      body: { name, ...rest.jobId === undefined && { cwd: workspace }, ...rest } })
     return new CodeContext(this, this.#transport, this.#container, name)
   }
 

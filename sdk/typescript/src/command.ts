@@ -4,11 +4,15 @@ import { bytesOf, newKey } from './wire.js'
 
 /** How a command runs. */
 export interface RunOptions extends CallOptions,
-  Omit<Cmd, 'command' | 'argv' | 'background' | 'tty' | 'reconnectSeconds' | 'stdin'> {
+  Omit<Cmd, 'command' | 'argv' | 'background' | 'cwd' | 'tty' | 'reconnectSeconds' | 'stdin'> {
   /** Return a {@link Command} as soon as it has started, instead of its result. It goes on without its client. */
   background?: boolean
   /** All of its standard input, as text. A background command can get more by `command.stdin()`. */
   stdin?: string
+  /** Working directory; default `/workspace`, where relative paths of files begin, unless there is `jobId` or `shell`. */
+  cwd?: string
+  /** Throw a {@link CommandFailedError} if it fails. */
+  check?: boolean
   /** Called with standard output as it comes. Characters are never divided. */
   onStdout?: ((text: string) => void) | undefined
   /** Called with standard error as it comes. */
@@ -108,6 +112,9 @@ export class CommandResult {
   /** Some of the output was left out of `stdout` or `stderr`. */
   get truncated (): boolean { return this.exec.truncated }
 }
+
+/** Where commands and code begin, and relative paths of files. */
+export const workspace = '/workspace'
 
 const waitSeconds = 30 // of one request that waits for an end; proxies end requests that are silent for longer
 
@@ -209,14 +216,20 @@ export async function runCommand (transport: Transport, container: string, comma
   const start: Cmd = { ...cmd, idempotencyKey: cmd.idempotencyKey ?? newKey(transport.retrySeconds) }
   if (!cmd.detach) start.reconnectSeconds = options.reconnectSeconds ?? 10
   let id: string | undefined
+  let ended = false
   try {
     for await (const event of follow(transport, container, undefined, start, signal)) {
       id ??= event.exec?.id ?? event.execId
       if (event.type === 'stdout') onStdout?.(new Chunk('stdout', event, 0).text)
       if (event.type === 'stderr') onStderr?.(new Chunk('stderr', event, 0).text)
-      if (event.type === 'exit' && event.result) return new CommandResult(event.result)
+      if (event.type === 'exit' && event.result) {
+        const result = new CommandResult(event.result)
+        ended = true
+        return options.check ? result.check() : result
+      }
     }
   } catch (e) {
+    if (ended) throw e
     // Nobody waits for it any more. A failure here changes nothing: it ends some seconds later without a client.
     if (id !== undefined && !cmd.detach) await new Command(transport, container, id).kill().catch(() => {})
     throw e
@@ -242,7 +255,9 @@ export async function startCommand (transport: Transport, container: string, com
 
 function split (command: string | readonly string[], options: RunOptions): Pick<RunOptions, 'signal' | 'onStdout' |
 'onStderr'> & { cmd: Cmd } {
-  const { signal, onStdout, onStderr, background: _, reconnectSeconds: __, ...rest } = options
+  const { signal, onStdout, onStderr, background: _, reconnectSeconds: __, check: ___,
+    ...rest } = options
   const what: Cmd = typeof command === 'string' ? { command } : { argv: [...command] }
-  return { signal, onStdout, onStderr, cmd: { ...rest, ...what } }
+  if (rest.jobId === undefined && rest.shell === undefined) what.cwd = workspace
+  return { signal, onStdout, onStderr, cmd: { ...what, ...rest } }
 }

@@ -1363,6 +1363,11 @@ export interface Program {
   container?: string
   /** Run it as a cell of this context of the container. */
   context?: string
+  /**
+   * Working directory: absolute, or relative to the directory of the container's job, which is the default; not in java
+   * in a context.
+   */
+  cwd?: string
   /** Added to the environment of the container; not in a context. */
   env?: Record<string, string>
   /** IDs of stored files to put into $INPUT_DIR first. */

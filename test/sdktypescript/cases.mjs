@@ -26,10 +26,10 @@ export const cases = {
     const sandbox = await Sandbox.create({ client })
     await sandbox.files.put('data.csv', 'city,degrees\nOslo,4\nLima,19\n')
     let live = ''
-    const { stdout, ok } = await sandbox.run('wc -l </workspace/data.csv', { onStdout: text => { live += text } })
+    const { stdout, ok } = await sandbox.run('wc -l <data.csv', { onStdout: text => { live += text } })
     same([stdout, live, ok], ['3\n', '3\n', true])
     const { png, chart } = await sandbox.code.run('import pandas as pd, matplotlib.pyplot as plt\n' +
-      'pd.read_csv("/workspace/data.csv").plot(x="city", y="degrees", kind="bar"); plt.show()')
+      'pd.read_csv("data.csv").plot(x="city", y="degrees", kind="bar"); plt.show()')
     same([...png.slice(1, 4)], [...new TextEncoder().encode('PNG')])
     same(chart.type, 'bar')
     same((await sandbox.delete()).deleted, true)
@@ -39,6 +39,8 @@ export const cases = {
     const failed = await sandbox.run('echo out; echo err >&2; exit 3', { env: { A: 'b_C' } })
     same([failed.returnCode, failed.reason, failed.stdout, failed.stderr, failed.ok], [3, 'exit', 'out\n', 'err\n', false])
     await fails((async () => failed.check())(), CommandFailedError, e => e.result === failed && /code 3: err/.test(e.message))
+    await fails(sandbox.run('exit 3', { check: true }), CommandFailedError, e => e.result.returnCode === 3)
+    same([(await sandbox.run('pwd')).stdout, (await sandbox.run('pwd', { cwd: '/tmp' })).stdout], ['/workspace\n', '/tmp\n'])
     same((await sandbox.run(['printf', '%s|', 'a b', '$HOME'])).stdout, 'a b|$HOME|')
     same((await sandbox.run('cat; echo $UPPER_a', { stdin: 'in\n', env: { UPPER_a: 'x' } })).stdout, 'in\nx\n')
     const late = await sandbox.run('echo begun; sleep 60', { timeoutSeconds: 0.3 })

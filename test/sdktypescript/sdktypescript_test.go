@@ -1,6 +1,6 @@
-// Package tssdk_test packs the TypeScript SDK as npm does, and has programs use it against a real daemon: its cases in
+// Package sdktypescript_test packs the TypeScript SDK as npm does, and has programs use it against a real daemon: its cases in
 // Node, and in Chromium with `make test-sdk-browser`, and the examples of its README.
-package tssdk_test
+package sdktypescript_test
 
 import (
 	"bufio"
@@ -54,7 +54,7 @@ func TestSDK(t *testing.T) {
 // pack builds the SDK, packs it twice with the same result, and returns a directory where programs can import it.
 func pack(t *testing.T) (app string) {
 	t.Helper()
-	tools := clients.Install(t, "tssdk", clients.Node, sdk+"/package.json", sdk+"/package-lock.json")
+	tools := clients.Install(t, "sdk-typescript", clients.Node, sdk+"/package.json", sdk+"/package-lock.json")
 	dir := t.TempDir()
 	app = filepath.Join(dir, "app")
 	modules := filepath.Join(app, "node_modules")
@@ -94,7 +94,7 @@ func TestBrowser(t *testing.T) {
 		t.Skip("BERTH_CHROMIUM is not set: `make test-sdk-browser` installs the browser and runs this")
 	}
 	app := pack(t)
-	tools := clients.Install(t, "tssdk-browser", clients.Node, "browser/package.json", "browser/package-lock.json")
+	tools := clients.Install(t, "sdk-typescript-browser", clients.Node, "browser/package.json", "browser/package-lock.json")
 	run(t, app, nil, "ln", "-s", filepath.Join(tools, "node_modules/playwright-core"), "node_modules/playwright-core")
 	l, err := net.Listen("tcp", "localhost:0") // the daemon must know the page's port before the page is there
 	if err != nil {
