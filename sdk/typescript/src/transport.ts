@@ -11,7 +11,7 @@ export interface ClientOptions {
   url?: string
   /**
    * API key. Default in Node: `BERTH_API_KEY`, or the text of the file `BERTH_API_KEY_FILE`, by default
-   * `/var/lib/berth/api-key`. Never ship a key in a page: whoever opens the page has it. Give pages a cookie instead,
+   * `/var/lib/berth/api-key`. Never ship a key in a page: everyone who opens the page has it. Give pages a cookie instead,
    * with `credentials`, or have your server call the daemon.
    */
   key?: string
