@@ -5,9 +5,9 @@
 // # Requests
 //
 // New makes a Client for one daemon. Each method sends one request; methods that return a list read all its pages.
-// Live opens a websocket on which commands run with live input and output, and Stream follows one command. A Sandbox has
-// what most programs need of one container; FromEnv finds the daemon. A Client is safe for concurrent use.
-// Cancel a request through its context.
+// Live opens a websocket on which commands run with live input and output, and Stream follows one command. A Sandbox
+// has what most programs need of one container; FromEnv finds the daemon. A Client is safe for concurrent use. Cancel a
+// request through its context.
 //
 // # Errors
 //

@@ -13,4 +13,5 @@ test-sdk-browser: all setup-browser ## use the TypeScript SDK in Chromium, with 
 	@mkdir -p .cache/images
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
-		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 20m -v -run '^TestBrowser$$' ./test/sdktypescript
+		BERTH_CHROMIUM=$$(command -v chromium) \
+		go test -count=1 -timeout 20m -v -run '^TestBrowser$$' ./test/sdktypescript

@@ -4,7 +4,8 @@
 import { readFileSync } from 'node:fs'
 
 // Schemas that no call of the SDK takes or returns.
-const unused = new Set(['AuditEgress', 'AuditEntry', 'AuditExec', 'AuditHead', 'ClientMessage', 'DaemonMessage', 'Use', 'ToolUseOnce', 'Result', 'Failure', 'Script',
+const unused = new Set(['AuditEgress', 'AuditEntry', 'AuditExec', 'AuditHead', 'ClientMessage',
+  'DaemonMessage', 'Use', 'ToolUseOnce', 'Result', 'Failure', 'Script',
   'Execution', 'OneShot', 'Message', 'Rotation', 'ChangeTool', 'CreateTool', 'Tool', 'ToolConfiguration', 'ToolField',
   'ToolRun', 'ToolRunError', 'ToolRunPage', 'ToolRunRequest', 'ToolVariable'])
 // Names that mean something else in JavaScript,

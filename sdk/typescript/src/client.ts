@@ -1,4 +1,5 @@
-import { Approvals, Audit, Builds, Events, Images, Keys, Skills, Snapshots, StoredFiles, Webhooks } from './resources.js'
+import { Approvals, Audit, Builds, Events, Images, Keys, Skills, Snapshots, StoredFiles,
+  Webhooks } from './resources.js'
 import { type Info } from './types.js'
 import { type CallOptions, type ClientOptions, type Request, Transport } from './transport.js'
 

@@ -9,7 +9,7 @@ export interface RunOptions extends CallOptions,
   background?: boolean
   /** All of its standard input, as text. A background command can get more by `command.stdin()`. */
   stdin?: string
-  /** Working directory; default `/workspace`, where relative paths of files begin, unless there is `jobId` or `shell`. */
+  /** Working directory; default `/workspace`, where relative paths of files begin. Not with `jobId` or `shell`. */
   cwd?: string
   /** Throw a {@link CommandFailedError} if it fails. */
   check?: boolean
@@ -169,7 +169,8 @@ export class Command implements AsyncIterable<Chunk> {
   /** output returns what it has written so far, as far as that is kept. */
   async output (options: CallOptions = {}): Promise<{ stdout: string, stderr: string }> {
     const [stdout, stderr] = await Promise.all(['stdout', 'stderr'].map(async stream =>
-      new TextDecoder().decode(await this.#transport.bytes({ path: this.#path('logs'), query: { stream }, ...options }))))
+      new TextDecoder().decode(await this.#transport.bytes({ path: this.#path('logs'), query: { stream },
+        ...options }))))
     return { stdout: stdout!, stderr: stderr! }
   }
 

@@ -84,7 +84,7 @@ export class Files {
     return this.put(path, text, options)
   }
 
-  /** append writes at the end of a file, which keeps its inode. It is sent once: a broken connection may leave a part. */
+  /** append writes at the end of a file. It is sent once: a broken connection may leave a part. */
   async append (path: string, source: FileSource, options: FileOptions = {}): Promise<FileInfo> {
     return this.#transport.json({ method: 'PATCH', path: this.#at('content'), raw: source as BodyInit, repeat: false,
       query: { ...snake(options), path, append: true }, signal: options.signal })

@@ -1,5 +1,5 @@
 import { type Cmd, type ExecEvent, type ExecResult } from './types.js'
-import { Command, CommandResult } from './command.js'
+import { Command, CommandResult, workspace } from './command.js'
 import { BerthError, ConnectionFailedError, errorOf } from './errors.js'
 import { Socket } from './socket.js'
 import { type CallOptions, type Transport, pause } from './transport.js'
@@ -14,6 +14,7 @@ export interface PtyOptions extends CallOptions {
   /** Rows and columns, 1 to 65,535; default 24 and 80. */
   rows?: number
   cols?: number
+  /** Default: `/workspace`. */
   cwd?: string
   env?: Record<string, string>
   user?: string
@@ -51,9 +52,9 @@ export class Pty implements AsyncIterable<Uint8Array>, AsyncDisposable {
     this.#container = container
     this.#options = options
     this.#size = { rows, cols }
-    this.#cmd = encode({ argv: argv ?? (command === undefined ? ['bash', '-l'] : undefined), command, cwd, env, user,
-      timeoutSeconds, detach, tty: { rows, cols }, idempotencyKey: newKey(transport.retrySeconds), reconnectSeconds: detach ? undefined : 30
-    }) as Cmd
+    this.#cmd = encode({ argv: argv ?? (command === undefined ? ['bash', '-l'] : undefined), command, cwd: cwd ?? workspace, env, user,
+      timeoutSeconds, detach, tty: { rows, cols }, idempotencyKey: newKey(transport.retrySeconds),
+      reconnectSeconds: detach ? undefined : 30 }) as Cmd
     this.#ended.promise.catch(() => {}) // callers may not wait
     this.#started.promise.catch(() => {})
   }
@@ -147,7 +148,10 @@ export class Pty implements AsyncIterable<Uint8Array>, AsyncDisposable {
         })
         if (this.#over) return
         if (this.#offset > before) attempt = 0
-        if (attempt > 20) throw new ConnectionFailedError({ code: 'unavailable', status: 0, message: 'the connection breaks' })
+        if (attempt > 20) {
+          throw new ConnectionFailedError({ code: 'unavailable', status: 0,
+            message: 'each connection to the terminal breaks at once; does a proxy in between end websockets?' })
+        }
         await pause(Math.min(0.05 * 2 ** attempt, 1))
       }
     } catch (e) {

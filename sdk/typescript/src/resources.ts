@@ -1,5 +1,5 @@
-import { type Approval, type Build, type BuildCache, type BuildEvent, type ChangeKey, type ChangeWebhook, type CreateKey,
-  type CreateWebhook, type FeedEvent, type ImageInfo, type ImageLine, type Key, type KeyAndSecret, type KeyStatus,
+import { type Approval, type Build, type BuildCache, type BuildEvent, type ChangeKey, type ChangeWebhook,
+  type CreateKey, type CreateWebhook, type FeedEvent, type ImageInfo, type ImageLine, type Key, type KeyAndSecret, type KeyStatus,
   type NewWebhook, type Snapshot, type Webhook } from './types.js'
 import { ConnectionFailedError, errorOf } from './errors.js'
 import { type FileSource } from './files.js'
@@ -15,7 +15,7 @@ class Resource {
   }
 }
 
-// The Files and Skills APIs are the hosted ones, whose requests name a version, and whose lists have pages of their own.
+// The Files and Skills APIs are the hosted ones: requests name a version, and lists have pages of another kind.
 const hosted = { 'anthropic-version': '2023-06-01' }
 
 class HostedResource extends Resource {
@@ -95,8 +95,8 @@ export interface SkillVersion {
 /** Skills, for containers of Messages requests: `client.skills`. */
 export class Skills extends HostedResource {
   /** create stores a skill: its files by path, such as `pdf-forms/SKILL.md`. */
-  async create (files: Record<string, string | Uint8Array | Blob>, options: CallOptions & { displayName?: string } = {}):
-  Promise<Skill> {
+  async create (files: Record<string, string | Uint8Array | Blob>,
+    options: CallOptions & { displayName?: string } = {}): Promise<Skill> {
     return this.#send(['skills'], files, options)
   }
 
@@ -158,7 +158,8 @@ export class Images extends Resource {
 
   /** push sends an image to a registry, by default under its own name. */
   async push (name: string, ref?: string, options: ProgressOptions = {}): Promise<ImageInfo> {
-    return this.#lines({ method: 'POST', path: ['images', 'push'], body: { name, ref }, signal: options.signal }, options)
+    return this.#lines({ method: 'POST', path: ['images', 'push'], body: { name, ref }, signal: options.signal },
+      options)
   }
 
   /** delete removes an image by its name or digest. Containers that run keep it. */
@@ -218,7 +219,9 @@ export class Builds extends Resource {
     for await (const { event } of stream) {
       onEvent?.(event)
       const { error } = event
-      if (error) throw errorOf({ code: 'internal', message: '', ...error, status: 0, retryAfter: error.retryAfterSeconds })
+      if (error) {
+        throw errorOf({ code: 'internal', message: '', ...error, status: 0, retryAfter: error.retryAfterSeconds })
+      }
       if (event.image) return event.image
     }
     throw brokenOff('the build ended; build again: finished steps are in the cache')
@@ -342,7 +345,7 @@ export class Events extends Resource {
   async * follow (options: EventOptions = {}): AsyncGenerator<FeedEvent, void, undefined> {
     const { signal, types, since, after, ...query } = options
     let last = after
-    const open = async (): Promise<AsyncIterable<{ id: string, event: FeedEvent }>> => this.transport.stream<FeedEvent>({
+    const open = async (): Promise<AsyncIterable<{ id: string, event: FeedEvent }>> => this.transport.stream({
       path: ['events'], signal, headers: last === undefined ? {} : { 'Last-Event-ID': last },
       query: { ...query, type: types, since: last === undefined ? since : undefined } })
     for await (const { id, event } of resume(signal, open)) {

@@ -60,14 +60,15 @@ export class Sandbox implements AsyncDisposable {
 
   /**
    * create makes a container, which runs. With a `name` and `existing: true` it returns the live container of that
-   * name, if there is one. An unknown image or snapshot is a NotFoundError, a taken name an AlreadyExistsError, too many
-   * containers a TooManyRequestsError.
+   * name, if there is one. An unknown image or snapshot is a NotFoundError, a taken name an AlreadyExistsError, and too
+   * many containers are a TooManyRequestsError.
    */
   static async create (options: CreateOptions = {}): Promise<Sandbox> {
     const { client = usualClient(), signal, ...rest } = options
     const { transport } = client
     const body = rest.existing ? rest : { idempotencyKey: newKey(transport.retrySeconds), ...rest }
-    return new Sandbox(client, await transport.json({ method: 'POST', path: ['containers'], body, signal, repeat: true }))
+    return new Sandbox(client, await transport.json({ method: 'POST', path: ['containers'], body, signal,
+      repeat: true }))
   }
 
   /** get returns a container by its ID or name. It neither starts nor resumes it. */
@@ -159,7 +160,8 @@ export class Sandbox implements AsyncDisposable {
   /** delete ends its commands and removes it with its files. With `keepWorkspace` the workspace stays. */
   async delete (options: CallOptions & { keepWorkspace?: boolean } = {}): Promise<DeletedContainer> {
     const { keepWorkspace, signal } = options
-    return this.#transport.json({ method: 'DELETE', path: this.#at(), query: { keep_workspace: keepWorkspace }, signal })
+    return this.#transport.json({ method: 'DELETE', path: this.#at(), signal,
+      query: { keep_workspace: keepWorkspace } })
   }
 
   async [Symbol.asyncDispose] (): Promise<void> {

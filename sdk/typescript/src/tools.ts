@@ -67,7 +67,8 @@ export class ToolServer implements AsyncDisposable {
   /** serve connects, and returns when the daemon knows the functions. */
   static async serve (transport: Transport, container: string, tools: Record<string, Tool | Run>,
     options: ServeOptions = {}): Promise<ToolServer> {
-    const all = Object.entries(tools).map(([name, t]): [string, Tool] => [name, typeof t === 'function' ? { run: t } : t])
+    const all = Object.entries(tools).map(([name, t]): [string, Tool] =>
+      [name, typeof t === 'function' ? { run: t } : t])
     const server = new ToolServer(transport, container, new Map(all))
     const { timeout = 30_000, signal } = options
     const late = setTimeout(() => {

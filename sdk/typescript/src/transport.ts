@@ -11,8 +11,8 @@ export interface ClientOptions {
   url?: string
   /**
    * API key. Default in Node: `BERTH_API_KEY`, or the text of the file `BERTH_API_KEY_FILE`, by default
-   * `/var/lib/berth/api-key`. Never ship a key in a page: everyone who opens the page has it. Give pages a cookie instead,
-   * with `credentials`, or have your server call the daemon.
+   * `/var/lib/berth/api-key`. Never ship a key in a page: everyone who opens the page has it. Give pages a cookie
+   * instead, with `credentials`, or have your server call the daemon.
    */
   key?: string
   /**
@@ -164,8 +164,8 @@ export class Transport {
   }
 
   /**
-   * stream sends a request and returns the events of the answer, with their IDs. Reading throws a ConnectionFailedError if the
-   * connection breaks.
+   * stream sends a request and returns the events of the answer, with their IDs. Reading throws a ConnectionFailedError
+   * if the connection breaks.
    */
   async stream<T> (request: Request): Promise<AsyncGenerator<{ id: string, event: T }, void, undefined>> {
     const res = await this.open({ ...request, headers: { ...request.headers, Accept: 'text/event-stream' } })
@@ -239,7 +239,8 @@ export class Transport {
     return new ConnectionFailedError({ code: 'unavailable', status: 0, item: this.url,
       message: this.#met
         ? `the connection to ${this.url} broke (${reason})`
-        : `no daemon answers at ${this.url} (${reason}); start one with \`berth serve\`, or set BERTH_URL` }, { cause: e })
+        : `no daemon answers at ${this.url} (${reason}); start one with \`berth serve\`, or set BERTH_URL` },
+    { cause: e })
   }
 }
 

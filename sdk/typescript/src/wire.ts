@@ -38,5 +38,6 @@ const onceLives = 60 // seconds that the daemon knows a key that begins with onc
 
 /** newKey returns an idempotency key for a request that is repeated for up to this many seconds. */
 export function newKey (retrySeconds: number): string {
-  return (retrySeconds < onceLives ? 'once_' : 'again_') + [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('')
+  const random = [...crypto.getRandomValues(new Uint8Array(16))].map(b => b.toString(16).padStart(2, '0')).join('')
+  return (retrySeconds < onceLives ? 'once_' : 'again_') + random
 }
