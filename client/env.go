@@ -19,8 +19,8 @@ const usualKeyFile = "/var/lib/berth/api-key"
 const usualWait = 30 * time.Second
 
 // FromEnv returns a client of the daemon that the environment names: BERTH_URL or BERTH_HOST, by default the one of
-// this machine, with the key in BERTH_API_KEY or in the file BERTH_API_KEY_FILE, by default the daemon's own file. It waits
-// for a daemon that is away for 30 seconds, and for a limit of rate.
+// this machine, with the key in BERTH_API_KEY or in the file BERTH_API_KEY_FILE, by default the daemon's own file. It
+// waits for a daemon that is away for 30 seconds, and for a limit of rate.
 func FromEnv() (*Client, error) {
 	key := os.Getenv("BERTH_API_KEY")
 	if key == "" {

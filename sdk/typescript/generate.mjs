@@ -130,7 +130,7 @@ function wrap (line) {
 
 const names = [...opaque].filter(([, own]) => own).map(([name]) => name).sort()
 const list = comment(names.map(n => `'${n}',`).join(' '), '').filter(l => !/\*\*?\/?$/.test(l))
-console.log(`// Made from the daemon's OpenAPI document by generate.mjs; do not edit. Times are text in RFC 3339, in UTC.
+console.log(`// Made from the daemon's OpenAPI document by generate.mjs; do not edit. Times are text in RFC 3339, UTC.
 
 /** Names of the API whose values are data of callers: their keys stay as they are. */
 export const opaque: ReadonlySet<string> = new Set([

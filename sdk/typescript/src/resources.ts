@@ -1,6 +1,6 @@
 import { type Approval, type Build, type BuildCache, type BuildEvent, type ChangeKey, type ChangeWebhook,
-  type CreateKey, type CreateWebhook, type FeedEvent, type ImageInfo, type ImageLine, type Key, type KeyAndSecret, type KeyStatus,
-  type NewWebhook, type Snapshot, type Webhook } from './types.js'
+  type CreateKey, type CreateWebhook, type FeedEvent, type ImageInfo, type ImageLine, type Key, type KeyAndSecret,
+  type KeyStatus, type NewWebhook, type Snapshot, type Webhook } from './types.js'
 import { ConnectionFailedError, errorOf } from './errors.js'
 import { type FileSource } from './files.js'
 import { type CallOptions, type Request, type Transport, resume } from './transport.js'

@@ -1,4 +1,4 @@
-// Made from the daemon's OpenAPI document by generate.mjs; do not edit. Times are text in RFC 3339, in UTC.
+// Made from the daemon's OpenAPI document by generate.mjs; do not edit. Times are text in RFC 3339, UTC.
 
 /** Names of the API whose values are data of callers: their keys stay as they are. */
 export const opaque: ReadonlySet<string> = new Set([
