@@ -198,7 +198,7 @@ func Open(ctx context.Context, cfg Config) (_ *Daemon, err error) {
 	if cfg.SweepEvery == 0 {
 		cfg.SweepEvery = 10 * time.Second
 	}
-	d := &Daemon{cfg: cfg, metrics: newMetrics()}
+	d := &Daemon{cfg: cfg, metrics: newMetrics(cfg.Version)}
 	d.warmMax.Store(int64(cfg.WarmMax))
 	defer func() {
 		if err != nil {

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"runtime"
 	"time"
 
 	"berth/daemon/acme"
@@ -28,7 +29,10 @@ type metrics struct {
 
 // newMetrics returns metrics with their own registry. The global registry would mix the counts of two daemons in one
 // test process.
-func newMetrics() *metrics {
+func newMetrics(version string) *metrics {
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_build_info", Help: "1; the labels say which build runs.",
+		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
+	build.Set(1)
 	m := &metrics{
 		registry: prometheus.NewRegistry(),
 		execs: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_execs_total",
@@ -52,8 +56,8 @@ func newMetrics() *metrics {
 		carried: prometheus.NewCounterVec(prometheus.CounterOpts{Name: "berth_egress_bytes_total",
 			Help: "Bytes of those requests that are over, by direction."}, []string{"direction"}),
 	}
-	m.registry.MustRegister(m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried, m.calls,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	m.registry.MustRegister(build, m.execs, m.seconds, m.sweeps, m.sweeping, m.sweepErr, m.egress, m.carried,
+		m.calls, collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }
 
