@@ -24,7 +24,7 @@ func main() {
 		Rotate: rotateIn, Places: app.DaemonFiles,
 	})
 	for _, cmd := range []*cobra.Command{upCommand(), downCommand(), serveCommand(), configCommand(),
-		upstreamScriptCommand()} {
+		upstreamScriptCommand(), manualCommand()} {
 		cmd.GroupID = cli.GroupOther
 		root.AddCommand(cmd)
 	}
