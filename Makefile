@@ -19,6 +19,7 @@ include mk/bench.mk
 include mk/image.mk
 include mk/sdk-python.mk
 include mk/sdk-typescript.mk
+include mk/release.mk
 
 $(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
 	@echo "building berth (about 3 minutes the first time)"
@@ -79,6 +80,7 @@ lint: # static checks of the sources
 	@go tool staticcheck ./...
 	@tool=$$(go tool -n staticcheck) && cd test/bench && go vet ./... && $$tool ./...
 	@tool=$$(go tool -n staticcheck) && cd builder && go vet ./... && $$tool ./...
+	@tool=$$(go tool -n staticcheck) && cd packaging && go vet ./... && $$tool ./...
 	@go test . # the house rules
 
 check: lint ## formatting, vet, staticcheck, house rules, what only arm64 compiles, known vulnerabilities

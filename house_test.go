@@ -160,9 +160,11 @@ var mayImport = map[string][]string{
 	"build": {"proto", "proto/span", "build/wire", "egress", "guest/client", "guest/wire", "session",
 		"session/loopback", "session/secrets",
 		"session/validate", "state/keylock"},
-	"builder":           {"build/wire"},
-	"builder/buildtest": {"proto", "client", "test/daemontest"},
-	"guest/buildstep":   {"guest/user", "guest/wire"},
+	"builder":            {"build/wire"},
+	"packaging/bom":      {},
+	"packaging/ociimage": {},
+	"builder/buildtest":  {"proto", "client", "test/daemontest"},
+	"guest/buildstep":    {"guest/user", "guest/wire"},
 	"sandbox-image": {"proto", "sandbox-image/buildenv", "sandbox-image/debian", "sandbox-image/layer",
 		"sandbox-image/ociarchive", "sandbox-image/recipe"},
 	"test/stored": {},
@@ -325,7 +327,7 @@ var badNames = []string{"util", "utils", "common", "helpers", "models", "types",
 const module = "berth/"
 
 // modules are the directories of the modules that the rules hold for.
-var modules = []string{".", "builder", "test/bench"}
+var modules = []string{".", "builder", "packaging", "test/bench"}
 
 type pkg struct {
 	ImportPath, Name, Dir string

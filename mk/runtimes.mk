@@ -18,6 +18,8 @@ gvisor: $(BIN)/runsc ## build gVisor's runtime into bin/, for containers of clas
 RUNTIMES_MOD := runtimes/go.mod runtimes/go.sum
 GVISOR_MOD   := runtimes/gvisor/go.mod runtimes/gvisor/go.sum
 RUNTIMES_LD  := -s -w
+RUNC_TAGS    := seccomp
+RUNC_LD      := # how to link runc; mk/release.mk links it statically
 RUNC_VERSION := $(shell sed -n 's|.*opencontainers/runc v\([^ ]*\).*|\1|p' runtimes/go.mod)
 RUNSC_VERSION := $(shell sed -n 's|.*gvisor.dev/gvisor v\([^ ]*\).*|\1|p' runtimes/gvisor/go.mod)
 
@@ -33,8 +35,8 @@ $(BIN)/runc: $(RUNTIMES_MOD) | $(BIN) setup
 	@pkg-config --exists libseccomp || { \
 		echo "runc needs libseccomp: apt-get install gcc pkg-config libseccomp-dev"; exit 1; }
 	@echo "building runc $(RUNC_VERSION) with seccomp"
-	@cd runtimes && CGO_ENABLED=1 go build -trimpath -tags seccomp \
-		-ldflags '$(RUNTIMES_LD) -X main.version=$(RUNC_VERSION)' \
+	@cd runtimes && CGO_ENABLED=1 go build -trimpath -tags '$(RUNC_TAGS)' \
+		-ldflags "$(RUNTIMES_LD) -X main.version=$(RUNC_VERSION) $(RUNC_LD)" \
 		-o $(abspath $@).new github.com/opencontainers/runc
 	@mv -f $@.new $@
 
