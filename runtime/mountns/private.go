@@ -21,6 +21,11 @@ func Private() error {
 	if second, err := takeMark(); second || err != nil {
 		return err
 	}
+	// In the new namespace the link would name a path outside of a root that was changed by chroot.
+	exe, err := os.Readlink("/proc/self/exe")
+	if err != nil {
+		return err
+	}
 	// unshare changes only this thread; exec then makes it the only one.
 	runtime.LockOSThread()
 	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
@@ -28,10 +33,6 @@ func Private() error {
 	}
 	if err := unix.Mount("", "/", "", unix.MS_SLAVE|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("making mounts private: %w", err)
-	}
-	exe, err := os.Readlink("/proc/self/exe")
-	if err != nil {
-		return err
 	}
 	if err := leaveMark(); err != nil {
 		return err
