@@ -53,7 +53,8 @@ export class Pty implements AsyncIterable<Uint8Array>, AsyncDisposable {
     this.#options = options
     this.#size = { rows, cols }
     this.#cmd = encode({ argv: argv ?? (command === undefined ? ['bash', '-l'] : undefined), command,
-      cwd: cwd ?? workspace, env, user, timeoutSeconds, detach, tty: { rows, cols }, idempotencyKey: newKey(transport.retrySeconds),
+      cwd: cwd ?? workspace, env, user, timeoutSeconds, detach, tty: { rows, cols },
+      idempotencyKey: newKey(transport.retrySeconds),
       reconnectSeconds: detach ? undefined : 30 }) as Cmd
     this.#ended.promise.catch(() => {}) // callers may not wait
     this.#started.promise.catch(() => {})
