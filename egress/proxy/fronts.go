@@ -99,23 +99,66 @@ func understandsECH(ctx context.Context, at front) (bool, error) {
 	if rejected := (*tls.ECHRejectionError)(nil); errors.As(err, &rejected) {
 		return len(rejected.RetryConfigList) > 0, nil
 	}
-	// No TLS 1.3 with that host, so nothing can be hidden in it.
-	if ctx.Err() == nil && w.answered {
+	switch {
+	case ctx.Err() != nil || len(w.head) == 0:
+		return false, errors.Join(err, errors.New("it did not answer"))
+	case errors.As(err, new(tls.RecordHeaderError)): // no TLS, so nothing can be hidden in it
 		return false, nil
 	}
-	return false, errors.Join(err, errors.New("it did not answer"))
+	switch alert, ok := w.alert(); {
+	case ok && alert == alertProtocolVersion: // no TLS 1.3, which an encrypted part needs
+		return false, nil
+	case ok && alert == alertECHRequired:
+		return true, nil
+	}
+	return false, oldAlone(ctx, at, err)
 }
 
-// A watched connection knows whether its host has said anything.
+// Alerts (RFC 8446, section 6; RFC 9849, section 5) that say whether a host understands encrypted parts. All others are
+// sent by hosts of both kinds: a front answers so if it has no certificate for the name on the list, for example.
+const (
+	alertProtocolVersion = 70
+	alertECHRequired     = 121
+)
+
+// oldAlone returns nil if a host has no TLS 1.3, as its choice shows when it may choose. why is the error so far.
+func oldAlone(ctx context.Context, at front, why error) error {
+	var d net.Dialer
+	c, err := d.DialContext(ctx, "tcp", at.addr)
+	if err != nil {
+		return errors.Join(why, err)
+	}
+	defer c.Close()
+	t := tls.Client(c, &tls.Config{ServerName: at.name, InsecureSkipVerify: true}) // nothing is sent to it
+	err = t.HandshakeContext(ctx)
+	if version := t.ConnectionState().Version; err != nil || version == 0 || version >= tls.VersionTLS13 {
+		return errors.Join(why, err, errors.New("the host may have TLS 1.3, and did not say what it understands"))
+	}
+	return nil
+}
+
+// A watched connection remembers the first bytes that its host has said.
 type watched struct {
 	net.Conn
-	answered bool
+	head []byte
 }
 
 func (w *watched) Read(b []byte) (int, error) {
 	n, err := w.Conn.Read(b)
-	w.answered = w.answered || n > 0
+	w.head = append(w.head, b[:min(n, alertBytes-len(w.head))]...)
 	return n, err
+}
+
+// alertBytes is the length of a record with an alert that is not encrypted.
+const alertBytes = 7
+
+// alert returns what the host's first record says, if that is an alert.
+func (w *watched) alert() (alert byte, ok bool) {
+	const recordAlert = 21
+	if len(w.head) < alertBytes || w.head[0] != recordAlert {
+		return 0, false
+	}
+	return w.head[alertBytes-1], true
 }
 
 // unreadable returns a list with one configuration, whose private key nobody has.

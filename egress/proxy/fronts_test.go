@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -95,5 +96,62 @@ func TestEncryptedHello(t *testing.T) {
 	}
 	if v := s.refusedFor("encrypted_hello"); v.Outcome != string(proto.Unavailable) {
 		t.Errorf("a host that says nothing: %+v", v)
+	}
+}
+
+// TestAlertsOfFronts has hosts end the question with an alert. Only an alert that says that the host has no TLS 1.3 lets
+// an encrypted hello pass, and only if the host has no TLS 1.3 where others say nothing.
+func TestAlertsOfFronts(t *testing.T) {
+	// answer is a host that answers its first connection with an alert, and later ones as the server at port next does.
+	answer := func(alert byte, next string) string {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for first := true; ; first = false {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				go func() {
+					defer c.Close()
+					if first || next == "" {
+						_, _ = c.Read(make([]byte, 4096))
+						_, _ = c.Write([]byte{21, 3, 3, 0, 2, 2, alert})
+						return
+					}
+					to, err := net.Dial("tcp", "127.0.0.1:"+next)
+					if err != nil {
+						return
+					}
+					defer to.Close()
+					go func() { _, _ = io.Copy(to, c) }()
+					_, _ = io.Copy(c, to)
+				}()
+			}
+		}()
+		return l.Addr().String()
+	}
+	newer, _ := hiding(t, 0, 0, true)
+	old, _ := hiding(t, tls.VersionTLS12, tls.VersionTLS12, false)
+	const handshakeFailure, unrecognizedName = 40, 112
+	for _, c := range []struct {
+		name     string
+		addr     string
+		decrypts bool
+		known    bool
+	}{
+		{"no TLS 1.3", answer(alertProtocolVersion, ""), false, true},
+		{"ECH is required", answer(alertECHRequired, ""), true, true},
+		{"no certificate for the name", answer(unrecognizedName, ""), false, false},
+		{"a failure before TLS 1.3", answer(handshakeFailure, newer), false, false},
+		{"a failure before TLS 1.2", answer(handshakeFailure, old), false, true},
+	} {
+		decrypts, err := understandsECH(t.Context(), front{"front.example", c.addr})
+		if decrypts != c.decrypts || (err == nil) != c.known {
+			t.Errorf("%s: %t, %v", c.name, decrypts, err)
+		}
 	}
 }
