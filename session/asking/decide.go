@@ -156,17 +156,10 @@ func (d *Desk) close(a *ask) {
 func (d *Desk) expire(a *ask, to proto.ApprovalState) {
 	a.deciding.Lock()
 	defer a.deciding.Unlock()
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.ctx.Err() != nil || a.rec.State != proto.ApprovalParked {
+	if !d.end(a, to) {
 		return
 	}
-	a.rec.State = to
-	a.timer.Stop()
-	close(a.decided)
-	d.count(a, -1, 0, 0)
-	d.drop(a)
-	if err := d.cfg.Ledger.UpdateAsync(a.rec.put(true)); err != nil {
+	if err := d.cfg.Ledger.UpdateAsync(a.rec.put(true)); err != nil { // rec changes no more
 		d.cfg.Log.Error("recording that nobody decided in time", "approval", a.rec.ID, "error", err)
 	}
 }

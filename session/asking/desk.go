@@ -134,20 +134,17 @@ func (d *Desk) ask(ctx context.Context, s *session.Session, t egress.Target, wai
 	if s.Hide(t.String()) != t.String() { // nobody should read it, and no list should have it
 		return nil, refuse(t, "a secret of the container is in its name, so nobody is asked")
 	}
+	a, err := d.find(s, t, waits)
+	if err != nil {
+		return nil, err
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	a := d.asks[place{s.ID(), t}]
-	if a == nil {
-		var err error
-		if a, err = d.park(s, t, waits); err != nil {
-			return nil, err
-		}
-	}
 	if a.rec.State != proto.ApprovalParked {
 		return a.answer(d.cfg.Wait, a.life)
 	}
-	if what := d.full(s, 0, 1); what != "" {
-		return nil, refuse(t, "too many connections of %s wait for decisions", what)
+	if why := d.full(s, 0, 1); why != "" {
+		return nil, refuse(t, "%s", why)
 	}
 	d.count(a, 0, 0, 1)
 	a.conns++
@@ -168,22 +165,47 @@ func (d *Desk) ask(ctx context.Context, s *session.Session, t egress.Target, wai
 	return a.answer(d.cfg.Wait, nil)
 }
 
-// park begins to ask about a target. The caller holds mu.
-func (d *Desk) park(s *session.Session, t egress.Target, waits func(id string)) (*ask, error) {
-	if what := d.full(s, 1, 1); what != "" {
-		return nil, refuse(t, "too many hosts of %s wait for decisions", what)
+// find returns the ask about a target. It begins to ask if there is none.
+func (d *Desk) find(s *session.Session, t egress.Target, waits func(id string)) (*ask, error) {
+	d.mu.Lock()
+	if a := d.asks[place{s.ID(), t}]; a != nil {
+		d.mu.Unlock()
+		return a, nil
+	}
+	if why := d.full(s, 1, 1); why != "" {
+		d.mu.Unlock()
+		return nil, refuse(t, "%s", why)
 	}
 	now := d.cfg.Now()
-	r := record{Owner: s.Owner(), Approval: proto.Approval{ID: proto.NewID(proto.AskPrefix),
+	a := d.keep(record{Owner: s.Owner(), Approval: proto.Approval{ID: proto.NewID(proto.AskPrefix),
 		Kind: proto.ApprovalNetwork, ContainerID: s.ID(), Item: t.String(), State: proto.ApprovalParked,
-		CreatedAt: proto.At(now), ExpiresAt: proto.AtOrNil(now.Add(d.cfg.Wait))}}
+		CreatedAt: proto.At(now), ExpiresAt: proto.AtOrNil(now.Add(d.cfg.Wait))}}, t)
+	a.deciding.Lock() // nobody else has it yet; a decision waits until the ask is on record
+	defer a.deciding.Unlock()
+	r := a.rec
+	d.mu.Unlock()
 	if err := d.cfg.Ledger.UpdateAsync(r.put(false)); err != nil {
 		d.cfg.Log.Error("recording that a connection waits for approval", "container", s.ID(), "error", err)
+		d.end(a, proto.ApprovalCanceled)
 		return nil, egress.Refuse(proto.Unavailable, "no_record", "nobody can be asked about %s now", t)
 	}
-	a := d.keep(r, t)
 	waits(r.ID)
 	return a, nil
+}
+
+// end ends the wait of an ask without a decision. The caller holds deciding. end reports whether it waited.
+func (d *Desk) end(a *ask, to proto.ApprovalState) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.ctx.Err() != nil || a.rec.State != proto.ApprovalParked {
+		return false
+	}
+	a.rec.State = to
+	a.timer.Stop()
+	close(a.decided)
+	d.count(a, -1, 0, 0)
+	d.drop(a)
+	return true
 }
 
 // keep takes an ask in. The caller holds mu.
@@ -222,16 +244,22 @@ func (d *Desk) count(a *ask, parked, kept, conns int) {
 	}
 }
 
-// full returns who has too many to have this many more, or "". The caller holds mu.
+// full returns why nobody can have so many more wait, or "". The caller holds mu.
 func (d *Desk) full(s *session.Session, asks, conns int) string {
 	con, owner, all := d.used[s.ID()], d.used[s.Owner()], d.used[""]
 	switch {
-	case con.parked+asks > containerAsks || con.kept+asks > containerKept || con.conns+conns > containerConns:
-		return "this container"
-	case owner.parked+asks > ownerAsks || owner.conns+conns > ownerConns:
-		return "this container's owner"
+	case con.parked+asks > containerAsks:
+		return "too many hosts of this container wait for decisions"
+	case con.kept+asks > containerKept:
+		return "too many decisions about hosts of this container count until the commands end that run now"
+	case con.conns+conns > containerConns:
+		return "too many connections of this container wait for decisions"
+	case owner.parked+asks > ownerAsks:
+		return "too many hosts of this container's owner wait for decisions"
+	case owner.conns+conns > ownerConns:
+		return "too many connections of this container's owner wait for decisions"
 	case all.conns+conns > allConns:
-		return "all containers"
+		return "too many connections of all containers wait for decisions"
 	}
 	return ""
 }

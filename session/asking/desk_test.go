@@ -82,6 +82,18 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// Decisions that count until commands end are bounded, too, and the refusal says that they are too many.
+func TestKeptDecisions(t *testing.T) {
+	st := sessiontest.New(t, session.Config{})
+	s := create(t, st, "ann")
+	t.Cleanup(asking.Keep(st.Desk, s, 256))
+	id, done := ask(context.Background(), st.Desk, s, "h.example")
+	w := <-done
+	if id != "" || !strings.Contains(w.err.Error(), "too many decisions about hosts of this container count") {
+		t.Errorf("%s %v", id, w.err)
+	}
+}
+
 // One container cannot have more than 32 connections wait for one decision; all of them get it.
 func TestConnections(t *testing.T) {
 	st := sessiontest.New(t, session.Config{})
