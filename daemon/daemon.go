@@ -23,6 +23,7 @@ import (
 	"berth/api/approvals"
 	"berth/api/e2b"
 	"berth/api/e2b/access"
+	"berth/api/e2b/templates"
 	"berth/api/librechat"
 	"berth/api/mcp"
 	"berth/api/native"
@@ -406,6 +407,18 @@ func (d *Daemon) openBuilds(s session.Config) (err error) {
 	return nil
 }
 
+// templates returns the templates that clients of E2B have built. Steps of builds have the network of sandboxes that
+// ask for none.
+func (d *Daemon) templates() *templates.Templates {
+	network := proto.Network{Mode: proto.NetworkNone}
+	if d.egress.Most() == proto.NetworkOpen {
+		network.Mode = proto.NetworkOpen
+	}
+	return templates.New(templates.Config{Builds: d.builds, Images: d.machine.images, Network: network,
+		Dir: filepath.Join(d.cfg.Dir, "e2b"), Limits: d.cfg.Session.Limits.Or(session.DefaultLimits),
+		Reserved: e2b.ReservedTemplates(), Aliases: e2b.TemplateAliases()})
+}
+
 // MissingImage returns the name of the image of containers that name none, if the daemon does not have it, or "".
 func (d *Daemon) MissingImage(ctx context.Context) string {
 	name := cmp.Or(d.cfg.Session.Image, session.DefaultImage)
@@ -585,9 +598,11 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	apps := ports.New(ports.Config{Sessions: d.sessions, Ports: dialed, Knows: d.knowsKey, Life: d.keys.Life,
 		Max: d.cfg.Session.PortsMax, Clean: e2b.CleanHeaders, Domain: d.domain, Tokens: signed.New(d.books, d.secrets),
 		Audit: d.audit.Append, Log: d.cfg.Log})
-	foreign := e2b.New(e2b.Config{Sessions: d.sessions, Code: d.code, Images: d.machine.images, Keys: d.keys,
-		Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits, Log: d.cfg.Log,
-		PortsMax: d.cfg.Session.PortsMax, Apps: apps, Domain: d.domain, Sudo: d.cfg.maySudo()})
+	built := d.templates()
+	d.keep(built)
+	foreign := e2b.New(e2b.Config{Builds: built, Sessions: d.sessions, Code: d.code, Images: d.machine.images,
+		Keys: d.keys, Events: d.events, Stats: d.stats, NetworkMax: d.egress.Most(), Limits: d.cfg.Session.Limits,
+		PortsMax: d.cfg.Session.PortsMax, Apps: apps, Domain: d.domain, Sudo: d.cfg.maySudo(), Log: d.cfg.Log})
 	d.keep(foreign)
 	chat := librechat.New(librechat.Config{Sessions: d.sessions, Files: store, Bridge: d.bridge,
 		MaxFileBytes: store.MaxFileBytes(), Log: d.cfg.Log})

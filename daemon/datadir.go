@@ -20,7 +20,7 @@ var ownModes = []struct {
 	pattern string
 	mode    fs.FileMode
 }{
-	{"files", 0o700}, {"skills", 0o700}, {"output", 0o700}, {"builds", 0o700}, {"runtime/ctr", 0o700},
+	{"files", 0o700}, {"skills", 0o700}, {"output", 0o700}, {"builds", 0o700}, {"e2b", 0o700}, {"runtime/ctr", 0o700},
 	{"runtime/pool.img", 0o600},
 	{"config.json", 0o640}, {"daemon.log", 0o600}, {"ledger.db", 0o600}, {"ledger.db.*", 0o600}, {"audit.log", 0o600},
 	{"audit-*.log", 0o600},

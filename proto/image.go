@@ -13,6 +13,17 @@ type Image struct {
 	SizeBytes int64     `json:"size_bytes"` // of its compressed layers
 	CreatedAt time.Time `json:"created_at"` // when it was imported or pulled
 	Platform  string    `json:"platform"`   // linux/amd64
+	// What the image says of itself as a template; only the daemon reads it.
+	Template ImageTemplate `json:"-"`
+}
+
+// TemplateLabel is the label of an image that was built as a template. Package api/e2b/templates reads and writes it.
+const TemplateLabel = "berth.template"
+
+// An ImageTemplate is what an image with TemplateLabel says of itself. It is zero for other images.
+type ImageTemplate struct {
+	Facts     string // the label
+	User, Dir string // of the image's configuration: where its processes begin
 }
 
 // An ImageProgress is one step of a pull or an import, for a progress bar.

@@ -19,6 +19,7 @@ type call struct {
 	query  url.Values
 	owner  string
 	keyID  string
+	admin  bool
 	asked  string // the sandbox as the client named it
 	status int    // of an answer with a body; 0 is 200
 }
@@ -29,7 +30,8 @@ type handler func(*call) (any, error)
 // serve makes a route's handler of h.
 func serve(h handler) api.Handler {
 	return func(w http.ResponseWriter, r *http.Request, who api.Caller) error {
-		c := &call{w: w, r: r, query: r.URL.Query(), owner: who.Owner, keyID: who.KeyID, asked: sandboxID(r)}
+		c := &call{w: w, r: r, query: r.URL.Query(), owner: who.Owner, keyID: who.KeyID, admin: who.Admin,
+			asked: sandboxID(r)}
 		v, err := h(c)
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/api/e2b/templates"
 	"berth/proto"
 )
 
@@ -74,13 +75,16 @@ func (e *Edge) createSandbox(second bool) handler {
 		if second {
 			def = usualLease
 		}
-		req, err := e.request(c, ask, def)
+		req, facts, err := e.request(c, ask, def)
 		if err != nil {
 			return nil, err
 		}
-		s, _, err := e.cfg.Sessions.CreateOnce(c.r.Context(), c.owner, req)
+		s, replayed, err := e.cfg.Sessions.CreateOnce(c.r.Context(), c.owner, req)
 		if proto.CodeOf(err) == proto.Conflict && req.IdempotencyKey != "" {
 			return nil, coded{"idempotency_request_mismatch", err}
+		}
+		if err == nil && !replayed {
+			err = e.start(c.r.Context(), s, facts)
 		}
 		if err != nil {
 			return nil, err
@@ -90,14 +94,16 @@ func (e *Edge) createSandbox(second bool) handler {
 	}
 }
 
-// request translates a request for a sandbox. def is its timeout in seconds if it names none.
-func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateContainer, err error) {
+// request translates a request for a sandbox, and returns what its template says of itself. def is its timeout in
+// seconds if it names none.
+func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateContainer, facts templates.Facts,
+	err error) {
 	if err := refuseFields(ask); err != nil {
-		return req, err
+		return req, facts, err
 	}
 	seconds, err := leaseSeconds(ask.Timeout, def)
 	if err != nil {
-		return req, err
+		return req, facts, err
 	}
 	seconds = max(seconds, 1) // a new container cannot end at once
 	set := settings{template: ask.TemplateID, keyID: c.keyID, open: !ask.Secure, atEnd: atEnd(ask),
@@ -105,7 +111,7 @@ func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateCont
 	set.private = isPrivate(ask)
 	open, err := e.publicPorts(ask)
 	if err != nil {
-		return req, err
+		return req, facts, err
 	}
 	if e.cfg.Apps == nil {
 		open = proto.PublicPorts{}
@@ -117,15 +123,20 @@ func (e *Edge) request(c *call, ask newSandbox, def int64) (req proto.CreateCont
 		req.Labels = map[string]string{}
 	}
 	req.Labels[settingsLabel] = set.label()
-	var snap proto.Snapshot
-	if req.Image, snap, err = e.template(c.r.Context(), c.owner, ask.TemplateID); err != nil {
-		return req, err
+	of, err := e.template(c.r.Context(), c.owner, ask.TemplateID)
+	if err != nil {
+		return req, facts, err
 	}
-	req.Snapshot = snap.ID
+	snap := of.snapshot
+	req.Image, req.Snapshot = of.ref, snap.ID
+	if snap.ID == "" {
+		facts = templates.FactsOf(of.image)
+		req.Limits = e.limits(facts)
+	}
 	// Only containers of class runc have sudo, and a sandbox has the class of its snapshot.
 	req.Sudo = e.cfg.Sudo && (snap.ID == "" || snap.RuntimeClass == proto.ClassRunc)
 	req.Network = e.network(ask)
-	return req, nil
+	return req, facts, nil
 }
 
 // atEnd returns what happens at the end of the lease. A sandbox whose memory is not kept is stopped: its files stay.
@@ -168,28 +179,53 @@ func leaseSeconds(asked *int64, def int64) (int64, error) {
 // images are those that clients know by other names, the best first.
 var images = map[string][]string{"code-interpreter-v1": {"full", "base"}, "code-interpreter": {"full", "base"}}
 
+// TemplateAliases are the names that templates may be built on without being images here.
+func TemplateAliases() map[string][]string {
+	all := maps.Clone(images)
+	all["e2bdev/base"], all["e2bdev/code-interpreter"] = []string{"base"}, images["code-interpreter"]
+	return all
+}
+
+// ReservedTemplates are the names that no template may have: those of the daemon's own images, and those that stand for
+// them.
+func ReservedTemplates() []string {
+	return append(slices.Collect(maps.Keys(TemplateAliases())), "base", "full", "dev")
+}
+
+// A found template is an image or a snapshot.
+type found struct {
+	ref      string // name of the image; "" for a snapshot
+	image    proto.Image
+	snapshot proto.Snapshot
+}
+
 // template returns the image or the snapshot that a request names.
-func (e *Edge) template(ctx context.Context, owner, name string) (image string, snapshot proto.Snapshot, err error) {
+func (e *Edge) template(ctx context.Context, owner, name string) (f found, err error) {
 	if name == "" {
-		return "", snapshot, proto.Invalid("templateID", "templateID must name an image or a snapshot, such as base")
+		return f, proto.Invalid("templateID", "templateID must name an image or a snapshot, such as base")
 	}
 	if proto.ValidID(proto.SnapshotPrefix, name) {
-		snap, err := e.cfg.Sessions.Snapshots().Get(owner, name)
-		return "", snap, err
+		f.snapshot, err = e.cfg.Sessions.Snapshots().Get(owner, name)
+		return f, err
+	}
+	if e.cfg.Builds != nil {
+		if img, ok, err := e.cfg.Builds.Find(ctx, name); ok {
+			return found{ref: img.Name, image: img}, err
+		}
 	}
 	plain := strings.TrimSuffix(name, ":default")
 	for _, ref := range append(slices.Clone(images[plain]), plain) {
-		_, err := e.cfg.Images.Resolve(ctx, ref)
+		img, err := e.cfg.Images.Resolve(ctx, ref)
 		if err == nil {
-			return ref, snapshot, nil
+			return found{ref: ref, image: img}, nil
 		}
 		if code := proto.CodeOf(err); code != proto.NotFound && code != proto.InvalidArgument {
-			return "", snapshot, err
+			return f, err
 		}
 	}
-	if snap, err := e.cfg.Sessions.Snapshots().Get(owner, plain); err == nil {
-		return "", snap, nil
+	if f.snapshot, err = e.cfg.Sessions.Snapshots().Get(owner, plain); err == nil {
+		return f, nil
 	}
-	return "", snapshot, proto.Errorf(proto.NotFound, "", name, "template %.80q was not found; templates are images "+
-		"here: import one with berth image import, or build one with berth image build", name)
+	return found{}, proto.Errorf(proto.NotFound, "", name, "template %.80q was not found; templates are images here: "+
+		"build one with the SDK or with berth image build, or import one with berth image import", name)
 }

@@ -7,6 +7,7 @@
 // (package interpreter). Both are served here and not inside the container.
 //
 //	access       API keys, tokens and signatures
+//	templates    builds of templates, which become images
 //	connectrpc   the RPC protocol of the agent
 //
 // Fields that cannot be honored are refused by name; refuse.go has them all. Fields that are unknown are ignored, since
@@ -24,6 +25,7 @@ import (
 	"berth/api/e2b/access"
 	"berth/api/e2b/envd"
 	"berth/api/e2b/interpreter"
+	"berth/api/e2b/templates"
 	"berth/api/ports/address"
 	"berth/code"
 	"berth/events"
@@ -38,8 +40,9 @@ type Config struct {
 	Code     *code.Runner
 	Images   session.Images
 	Keys     access.Keys
-	Events   *events.Feed // nil: streams do not end when a container is paused or stopped otherwise than here
-	Stats    *stats.Store // nil: nothing is measured
+	Events   *events.Feed         // nil: streams do not end when a container is paused or stopped otherwise than here
+	Stats    *stats.Store         // nil: nothing is measured
+	Builds   *templates.Templates // nil: templates are not built; the caller closes it
 	// The widest network that a container may have; "" is none.
 	NetworkMax proto.NetworkMode
 	PortsMax   proto.PortAccess // the widest access to ports that a sandbox may have; "" is proto.PortsSigned
@@ -63,7 +66,7 @@ func New(cfg Config) *Edge {
 	cfg.Log = cmp.Or(cfg.Log, slog.Default())
 	cfg.NetworkMax = cmp.Or(cfg.NetworkMax, proto.NetworkNone)
 	e := &Edge{cfg: cfg}
-	e.agent = envd.New(envd.Config{Stats: cfg.Stats, Gone: e.gone})
+	e.agent = envd.New(envd.Config{Stats: cfg.Stats, Gone: e.gone, Begin: e.begin})
 	e.cells = &interpreter.Interpreter{Code: cfg.Code, Gone: e.gone}
 	e.streams = newStreams(streamsConfig{feed: cfg.Events, forget: e.agent.Forget, gone: e.goneID, ends: e.leaseEnd})
 	return e

@@ -86,12 +86,9 @@ type absence struct {
 
 // absences are all of them. Clients show the message.
 var absences = []absence{
-	{"POST", []string{"/v3/templates", "/v2/templates", "/templates", "/templates/tags", "/templates/{template}",
-		"/templates/{template}/builds/{build}", "/v2/templates/{template}/builds/{build}"}, noTemplates},
-	{"GET", []string{"/templates/{template}", "/templates/{template}/files/{hash}",
-		"/templates/{template}/builds/{build}/status", "/templates/{template}/builds/{build}/logs"}, noTemplates},
-	{"PATCH", []string{"/templates/{template}", "/v2/templates/{template}"}, noTemplates},
-	{"DELETE", []string{"/templates/tags"}, noTemplates},
+	{"POST", []string{"/templates", "/templates/{template}", "/templates/{template}/builds/{build}"}, noPush},
+	{"PATCH", []string{"/templates/{template}", "/v2/templates/{template}"}, "a template is an image, which every " +
+		"owner of this daemon may use; that cannot be changed"},
 	{"GET POST DELETE", []string{"/volumes", "/volumes/{rest...}"}, noVolumes},
 	{"GET POST PUT PATCH DELETE", []string{"/volumecontent/{rest...}"}, noVolumes},
 	{"GET POST PUT DELETE", []string{"/secrets", "/secrets/{rest...}"}, "there is no store of secrets for sandboxes; " +
@@ -101,8 +98,8 @@ var absences = []absence{
 }
 
 const (
-	noTemplates = "templates are images here: import one with berth image import NAME, or build one with berth image " +
-		"build -f Dockerfile, and create with templateID NAME"
+	noPush = "templates are not built from images that a client pushes; use the Template builder of an SDK, or berth " +
+		"image build -f Dockerfile"
 	noVolumes = "there are no volumes; keep files in a snapshot, or in /workspace"
 )
 

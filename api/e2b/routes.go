@@ -42,10 +42,20 @@ func (e *Edge) rows() []row {
 		{"GET", one + "/{id}/logs", e.logs, "", false},
 		{"GET", two + "/{id}/logs", e.logs, "", false},
 		{"GET", "/snapshots", e.listSnapshots, "", false},
-		{"DELETE", "/templates/{template}", e.deleteTemplate, "snapshot.delete", true},
 		{"GET", "/templates", e.listTemplates, "", false},
 		{"GET", "/v2/templates", e.listTemplates, "", false},
 		{"GET", "/templates/aliases/{alias}", e.findAlias, "", false},
+		{"GET", "/templates/{template}", e.getTemplate, "", false},
+		{"GET", "/templates/{template}/{part}", e.listTags, "", false},
+		{"DELETE", "/templates/{template}", e.deleteTemplate, "template.delete", false},
+		{"POST", "/templates/tags", e.addTags, "template.tag", false},
+		{"DELETE", "/templates/tags", e.removeTags, "template.untag", false},
+		{"POST", "/v2/templates", e.orderBuild, "template.order", false},
+		{"POST", "/v3/templates", e.orderBuild, "template.order", false},
+		{"GET", "/templates/{template}/files/{hash}", e.linkFiles, "", false},
+		{"POST", "/v2/templates/{template}/builds/{build}", e.startBuild, "template.build", false},
+		{"GET", "/templates/{template}/builds/{build}/status", e.buildStatus, "", false},
+		{"GET", "/templates/{template}/builds/{build}/logs", e.buildLogs, "", false},
 	}
 }
 
@@ -54,14 +64,19 @@ func (e *Edge) Control() api.Edge {
 	out := api.Edge{Name: "e2b", Dialect: dialect, Key: access.Key, Prefixes: []string{sandboxes, "/v2", "/v3",
 		"/templates", "/snapshots", "/volumes", "/volumecontent", "/secrets", "/teams", "/nodes", "/health"}}
 	for _, r := range e.rows() {
-		out.Routes = append(out.Routes, api.Route{Method: r.method, Pattern: r.pattern, Where: placeOf(r.pattern),
-			Handle: serve(r.handle), Act: r.act, Covered: r.covered})
+		route := api.Route{Method: r.method, Pattern: r.pattern, Where: placeOf(r.pattern), Handle: serve(r.handle),
+			Act: r.act, Covered: r.covered}
+		if r.method == "DELETE" && r.pattern == "/templates/tags" { // the one DELETE with a body
+			route.Media = []string{"*/*"}
+		}
+		out.Routes = append(out.Routes, route)
 	}
 	out.Routes = append(out.Routes, api.Route{Method: "GET", Pattern: "/health", Where: api.None, Public: true,
 		Handle: func(w http.ResponseWriter, _ *http.Request, _ api.Caller) error {
 			w.WriteHeader(http.StatusNoContent)
 			return nil
 		}})
+	out.Routes = append(out.Routes, e.uploadRoute())
 	out.Routes = append(out.Routes, absent()...)
 	return out
 }

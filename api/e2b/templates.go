@@ -1,55 +1,20 @@
 package e2b
 
 import (
+	"cmp"
+	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"berth/api"
+	"berth/api/e2b/templates"
 	"berth/api/e2b/usage"
 	"berth/proto"
 	"berth/session"
 )
 
-// listSnapshots lists snapshots in pages. X-Next-Token begins the next page.
-func (e *Edge) listSnapshots(c *call) (any, error) {
-	limit, err := c.whole("limit", maxPage, 1, maxPage)
-	if err != nil {
-		return nil, err
-	}
-	f := session.SnapshotFilter{After: c.query.Get("nextToken"), Limit: int(limit)}
-	if f.After != "" && !proto.ValidID(proto.SnapshotPrefix, f.After) {
-		return nil, proto.Invalid("nextToken", "nextToken is not the X-Next-Token of an answer")
-	}
-	out := []snapshotInfo{}
-	if id := c.query.Get("sandboxID"); id != "" {
-		if f.Container = containerID(id); f.Container == "" {
-			return out, nil
-		}
-	}
-	name := c.query.Get("name")
-	page, more, err := e.cfg.Sessions.Snapshots().List(c.owner, f)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range page {
-		if name == "" || s.Name == name {
-			out = append(out, snapshotOf(s))
-		}
-	}
-	if more {
-		c.w.Header().Set("X-Next-Token", page[len(page)-1].ID)
-	}
-	return out, nil
-}
-
-// deleteTemplate deletes a snapshot. Images are the operator's.
-func (e *Edge) deleteTemplate(c *call) (any, error) {
-	ref := c.r.PathValue("template")
-	api.Note(c.r.Context(), ref)
-	_, err := e.cfg.Sessions.DeleteSnapshot(c.r.Context(), c.owner, ref)
-	return nil, err
-}
-
-// A template is an image.
+// A template is an image under one name, with all its tags.
 type template struct {
 	TemplateID  string         `json:"templateID"`
 	BuildID     string         `json:"buildID"`
@@ -72,25 +37,188 @@ type template struct {
 func (e *Edge) listTemplates(c *call) (any, error) {
 	list, err := e.cfg.Images.List(c.r.Context())
 	out := make([]template, 0, len(list))
-	limits := e.cfg.Limits.Or(session.DefaultLimits)
 	for _, i := range list {
-		out = append(out, template{TemplateID: i.Name, BuildID: i.Digest, Public: true, Aliases: []string{i.Name},
-			Names: []string{i.Name}, CreatedAt: i.CreatedAt, UpdatedAt: i.CreatedAt, EnvdVersion: envdVersion,
-			BuildCount: 1, BuildStatus: "ready", CPUCount: usage.Cores(limits.CPUs), MemoryMB: limits.MemoryBytes / mib,
-			DiskSizeMB: limits.DiskBytes / mib})
+		out = append(out, e.templateOf(i.Name, i))
 	}
 	return out, err
+}
+
+// templateOf describes an image by a name.
+func (e *Edge) templateOf(name string, i proto.Image) template {
+	most := e.cfg.Limits.Or(session.DefaultLimits)
+	has := e.limits(templates.FactsOf(i)).Or(most)
+	return template{TemplateID: name, BuildID: templates.BuildID(i), Public: true, Aliases: []string{name},
+		Names: []string{name}, CreatedAt: i.CreatedAt, UpdatedAt: i.CreatedAt, EnvdVersion: envdVersion,
+		BuildCount: 1, BuildStatus: "ready", CPUCount: usage.Cores(has.CPUs), MemoryMB: has.MemoryBytes / mib,
+		DiskSizeMB: has.DiskBytes / mib}
+}
+
+// limits returns those of sandboxes of a template, within those of the daemon. What is 0 is the daemon's.
+func (e *Edge) limits(f templates.Facts) (l proto.Limits) {
+	most := e.cfg.Limits.Or(session.DefaultLimits)
+	if f.CPUs > 0 && f.CPUs < most.CPUs {
+		l.CPUs = f.CPUs
+	}
+	if f.MemoryBytes > 0 && f.MemoryBytes < most.MemoryBytes {
+		l.MemoryBytes = f.MemoryBytes
+	}
+	return l
 }
 
 // findAlias answers whether there is an image or a snapshot of that name.
 func (e *Edge) findAlias(c *call) (any, error) {
 	alias := c.r.PathValue("alias")
-	_, snapshot, err := e.template(c.r.Context(), c.owner, alias)
+	of, err := e.template(c.r.Context(), c.owner, alias)
 	if err != nil {
 		return nil, err
 	}
 	return struct {
 		ID     string `json:"templateID"`
 		Public bool   `json:"public"`
-	}{alias, snapshot.ID == ""}, nil
+	}{alias, of.snapshot.ID == ""}, nil
+}
+
+// tagged returns the images of the template in the path.
+func (e *Edge) tagged(c *call) (list []templates.Tagged, err error) {
+	if e.cfg.Builds == nil {
+		return nil, notBuilt()
+	}
+	name, _ := templates.SplitTag(c.r.PathValue("template"))
+	list, err = e.cfg.Builds.Tagged(c.r.Context(), name)
+	if err == nil && len(list) == 0 {
+		err = proto.Errorf(proto.NotFound, "", name, "template %.80q was not found", name)
+	}
+	return list, err
+}
+
+// A builtTemplate is a template with the builds that its tags lead to.
+type builtTemplate struct {
+	template
+	Builds []builtImage `json:"builds"`
+}
+
+type builtImage struct {
+	BuildID     string    `json:"buildID"`
+	Status      string    `json:"status"`
+	CreatedAt   time.Time `json:"createdAt"`
+	UpdatedAt   time.Time `json:"updatedAt"`
+	FinishedAt  time.Time `json:"finishedAt"`
+	CPUCount    int64     `json:"cpuCount"`
+	MemoryMB    int64     `json:"memoryMB"`
+	DiskSizeMB  int64     `json:"diskSizeMB"`
+	EnvdVersion string    `json:"envdVersion"`
+}
+
+func (e *Edge) getTemplate(c *call) (any, error) {
+	list, err := e.tagged(c)
+	if err != nil {
+		return nil, err
+	}
+	slices.SortFunc(list, func(a, b templates.Tagged) int {
+		return cmp.Or(b.CreatedAt.Compare(a.CreatedAt), strings.Compare(a.Tag, b.Tag))
+	})
+	name, _ := templates.SplitTag(list[0].Name)
+	out := builtTemplate{template: e.templateOf(name, list[0].Image)}
+	for _, i := range list {
+		t := e.templateOf(name, i.Image)
+		if !slices.ContainsFunc(out.Builds, func(b builtImage) bool { return b.BuildID == t.BuildID }) {
+			out.Builds = append(out.Builds, builtImage{t.BuildID, t.BuildStatus, t.CreatedAt, t.UpdatedAt, t.UpdatedAt,
+				t.CPUCount, t.MemoryMB, t.DiskSizeMB, envdVersion})
+		}
+	}
+	out.BuildCount = int64(len(out.Builds))
+	return out, nil
+}
+
+// A tag is a name of a build within its template.
+type tag struct {
+	Tag       string    `json:"tag"`
+	BuildID   string    `json:"buildID"`
+	CreatedAt time.Time `json:"createdAt"`
+}
+
+// listTags lists the tags of a template. Its path has a wildcard, since a template may have any name.
+func (e *Edge) listTags(c *call) (any, error) {
+	if part := c.r.PathValue("part"); part != "tags" {
+		return nil, proto.Errorf(proto.NotFound, "", part, "a template has no %.80q", part)
+	}
+	list, err := e.tagged(c)
+	out := make([]tag, 0, len(list))
+	for _, i := range list {
+		out = append(out, tag{i.Tag, templates.BuildID(i.Image), i.CreatedAt})
+	}
+	return out, err
+}
+
+// builds returns the builds of templates for a caller who may have images built.
+func (e *Edge) builds(c *call) (*templates.Templates, error) {
+	switch {
+	case e.cfg.Builds == nil:
+		return nil, notBuilt()
+	case !c.admin:
+		return nil, proto.Errorf(proto.PermissionDenied, "", "", "Templates are images of the daemon; building, "+
+			"tagging and deleting them needs an admin's API key, and this one is not.")
+	}
+	return e.cfg.Builds, nil
+}
+
+func notBuilt() error {
+	return proto.Errorf(proto.Unsupported, "", "", "this daemon builds no templates; import an image with berth image "+
+		"import NAME, and create with templateID NAME")
+}
+
+// deleteTemplate deletes a snapshot or a template. Other images are the operator's.
+func (e *Edge) deleteTemplate(c *call) (any, error) {
+	ref := c.r.PathValue("template")
+	api.Note(c.r.Context(), ref)
+	_, err := e.cfg.Sessions.DeleteSnapshot(c.r.Context(), c.owner, ref)
+	if proto.CodeOf(err) != proto.NotFound || e.cfg.Builds == nil || !c.admin {
+		return nil, err
+	}
+	ok, removeErr := e.cfg.Builds.Remove(c.r.Context(), c.owner, ref)
+	if ok || removeErr != nil {
+		err = removeErr
+	}
+	return nil, err
+}
+
+// A tagging names tags of a template.
+type tagging struct {
+	Target string   `json:"target"` // to add
+	Name   string   `json:"name"`   // to remove
+	Tags   []string `json:"tags"`
+}
+
+func (e *Edge) addTags(c *call) (any, error) {
+	b, err := e.builds(c)
+	if err != nil {
+		return nil, err
+	}
+	var ask tagging
+	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	api.Note(c.r.Context(), ask.Target)
+	img, name, err := b.AddTags(c.r.Context(), c.owner, ask.Target, ask.Tags)
+	if err != nil {
+		return nil, err
+	}
+	c.status = http.StatusCreated
+	return struct {
+		Tags    []string `json:"tags"`
+		BuildID string   `json:"buildID"`
+	}{name.Tags, templates.BuildID(img)}, nil
+}
+
+func (e *Edge) removeTags(c *call) (any, error) {
+	b, err := e.builds(c)
+	if err != nil {
+		return nil, err
+	}
+	var ask tagging
+	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	api.Note(c.r.Context(), ask.Name)
+	return nil, b.RemoveTags(c.r.Context(), c.owner, ask.Name, ask.Tags)
 }

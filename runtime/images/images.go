@@ -504,7 +504,7 @@ func (i *Store) describe(ctx context.Context, rec images.Image) (proto.Image, er
 	}
 	return proto.Image{
 		Name: ShortName(rec.Name), Digest: rec.Target.Digest.String(), CreatedAt: rec.UpdatedAt.UTC(),
-		Platform: c.platform, SizeBytes: c.size,
+		Platform: c.platform, SizeBytes: c.size, Template: c.template,
 	}, nil
 }
 
@@ -512,6 +512,18 @@ func (i *Store) describe(ctx context.Context, rec images.Image) (proto.Image, er
 type imageContent struct {
 	platform string
 	size     int64 // of the layers, in bytes
+	template proto.ImageTemplate
+}
+
+// maxFacts bounds the label of a template, which is in memory, in bytes.
+const maxFacts = 64 << 10
+
+// templateOf returns what the configuration of an image says of it as a template.
+func templateOf(conf ocispec.Image) (t proto.ImageTemplate) {
+	if facts := conf.Config.Labels[proto.TemplateLabel]; facts != "" && len(facts) <= maxFacts {
+		t = proto.ImageTemplate{Facts: facts, User: conf.Config.User, Dir: conf.Config.WorkingDir}
+	}
+	return t
 }
 
 // contentOf returns the imageContent of rec. It reads the files once for each digest: every create asks for it, and
@@ -529,7 +541,7 @@ func (i *Store) contentOf(ctx context.Context, rec images.Image) (imageContent, 
 	if err != nil {
 		return imageContent{}, err
 	}
-	c := imageContent{platform: platforms.Format(platforms.Normalize(conf.Platform))}
+	c := imageContent{platform: platforms.Format(platforms.Normalize(conf.Platform)), template: templateOf(conf)}
 	for _, l := range mf.Layers {
 		c.size += l.Size
 	}

@@ -2,6 +2,7 @@
 package e2bclients_test
 
 import (
+	"cmp"
 	"context"
 	"net"
 	"os"
@@ -28,10 +29,13 @@ const (
 // programs are the programs of this test by their directory, with the ways in that their SDKs have.
 var programs = []struct {
 	dir         string
+	file        string // default main.py or main.mjs
 	python      bool
 	urls, names bool
 }{
 	{dir: "py", python: true, urls: true, names: true}, {dir: "ts", urls: true, names: true},
+	{dir: "py", file: "main.templates.py", python: true, urls: true, names: true},
+	{dir: "ts", file: "main.templates.mjs", urls: true, names: true},
 	{dir: "old", python: true, urls: true}, {dir: "first", python: true, names: true}, {dir: "firstts", names: true},
 }
 
@@ -39,7 +43,9 @@ func TestSDKs(t *testing.T) {
 	needs.Containers(t)
 	installed := map[string]string{}
 	for _, p := range programs {
-		installed[p.dir] = install(t, p.dir, p.python)
+		if installed[p.dir] == "" {
+			installed[p.dir] = install(t, p.dir, p.python)
+		}
 	}
 	urls := start(t)
 	byURLs := []string{"E2B_API_URL=" + urls.URL, "E2B_SANDBOX_URL=" + urls.URL}
@@ -52,15 +58,15 @@ func TestSDKs(t *testing.T) {
 		"NODE_EXTRA_CA_CERTS=" + names.CAFile()}
 	resolve := resolver(t)
 	for _, p := range programs {
-		argv := []string{"node", "main.mjs"}
+		argv := []string{"node", cmp.Or(p.file, "main.mjs")}
 		if p.python {
-			argv = []string{filepath.Join(installed[p.dir], "venv/bin/python"), "main.py"}
+			argv = []string{filepath.Join(installed[p.dir], "venv/bin/python"), cmp.Or(p.file, "main.py")}
 		}
 		if p.urls {
-			t.Run(p.dir+" by URLs", func(t *testing.T) { program(t, urls, installed[p.dir], byURLs, argv...) })
+			t.Run(p.dir+p.file+" by URLs", func(t *testing.T) { program(t, urls, installed[p.dir], byURLs, argv...) })
 		}
 		if p.names {
-			t.Run(p.dir+" by names", func(t *testing.T) {
+			t.Run(p.dir+p.file+" by names", func(t *testing.T) {
 				program(t, names, installed[p.dir], byName, append(resolve, argv...)...)
 			})
 		}
@@ -71,10 +77,15 @@ func TestSDKs(t *testing.T) {
 
 // install installs the SDKs of a program, once on a machine.
 func install(t *testing.T, dir string, python bool) string {
-	if python {
-		return clients.Install(t, "e2b-"+dir, clients.Python, dir+"/requirements.txt", dir+"/main.py")
+	files, err := filepath.Glob(dir + "/*")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return clients.Install(t, "e2b-"+dir, clients.Node, dir+"/package.json", dir+"/package-lock.json", dir+"/main.mjs")
+	how := clients.Node
+	if python {
+		how = clients.Python
+	}
+	return clients.Install(t, "e2b-"+dir, how, files...)
 }
 
 // start starts a daemon.

@@ -89,7 +89,7 @@ var all = []Mutant{
 		{"session/asking/decide.go", "d.sessions.Get(owner, r.ContainerID)", "d.sessions.Get(r.Owner, r.ContainerID)"}},
 		"asking/tenants", "session/asking TestConnections"},
 	{"asking: a container has any number of hosts wait", []Edit{{"session/asking/desk.go",
-		"con.parked+asks > containerAsks ||", "con.parked+asks > ownerAsks ||"}},
+		"case con.parked+asks > containerAsks:", "case con.parked+asks > ownerAsks:"}},
 		"asking/flood", "session/asking TestBounds"},
 	{"egress: every address answers a ping", []Edit{{"runtime/outbound/pair.go",
 		"{\"ipv4/icmp_echo_ignore_all\", \"1\"}", "{\"ipv4/icmp_echo_ignore_all\", \"0\"}"}},
@@ -98,6 +98,11 @@ var all = []Mutant{
 	// Tools that code calls.
 	{"tools: the token of another command", []Edit{{"session/tools.go",
 		"!hmac.Equal([]byte(token), ", "hmac.Equal(nil, "}}, "bridge/keys", "tools/bridge TestTokens"},
+
+	{"templates: other owners' builds", []Edit{{"api/e2b/templates/builds.go",
+		"e == nil || e.owner != owner || ", "e == nil || "}}, "tenants/templates", "api/e2b/templates TestOwners"},
+	{"templates: links for any files", []Edit{{"api/e2b/templates/uploads.go",
+		"!hmac.Equal([]byte(want), ", "hmac.Equal(nil, "}}, "tenants/templates", "api/e2b/templates TestLinks"},
 
 	// Keys and tenants.
 	{"keys: none is needed", []Edit{{"api/auth.go", "\treturn Caller{}, err\n",

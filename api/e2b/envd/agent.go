@@ -11,6 +11,7 @@
 package envd
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"net/http"
@@ -31,6 +32,9 @@ type Config struct {
 	Stats *stats.Store // nil: nothing is measured
 	// Gone reports whether a sandbox has ended or is paused. Its streams then break off.
 	Gone func(*session.Session) bool
+	// Begin returns the user and the directory of processes that name none, or "" for the usual ones. nil: they are
+	// always the usual ones.
+	Begin func(context.Context, *session.Session) (user, dir string)
 }
 
 // An Agent serves the agents of all sandboxes.
@@ -62,6 +66,7 @@ type box struct {
 	*Agent
 	s    *session.Session
 	user string
+	dir  string // of processes that name none; "" is the home of the user
 }
 
 // Serve serves one request to the agent of a sandbox, whose caller api/e2b has checked.
@@ -78,7 +83,7 @@ func (a *Agent) Serve(w http.ResponseWriter, r *http.Request, s *session.Session
 	if r.Method != http.MethodPost || !ok || service != "process.Process" && service != "filesystem.Filesystem" {
 		return fileError(proto.Errorf(proto.NotFound, "", "", "the agent has no %s %.80q", r.Method, r.URL.Path))
 	}
-	b := box{Agent: a, s: s, user: userOf(r)}
+	b := a.boxOf(r, s, userOf(r))
 	if service == "process.Process" {
 		return b.process(w, r, method)
 	}
@@ -100,7 +105,19 @@ func unknownMethod(w http.ResponseWriter, r *http.Request, method string) error 
 	})
 }
 
-// userOf returns the user that a request names as Basic authentication does, without a password.
+// boxOf returns the box of a request. named is the user that it names, or "".
+func (a *Agent) boxOf(r *http.Request, s *session.Session, named string) box {
+	b := box{Agent: a, s: s, user: named}
+	if a.cfg.Begin != nil {
+		var user string
+		user, b.dir = a.cfg.Begin(r.Context(), s)
+		b.user = cmp.Or(b.user, user)
+	}
+	b.user = cmp.Or(b.user, proto.UserDefault)
+	return b
+}
+
+// userOf returns the user that a request names as Basic authentication does, without a password, or "".
 func userOf(r *http.Request) string {
 	scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if strings.EqualFold(scheme, "Basic") {
@@ -110,7 +127,7 @@ func userOf(r *http.Request) string {
 			}
 		}
 	}
-	return proto.UserDefault
+	return ""
 }
 
 // path returns the absolute path that a client means: relative to the home of the user, which ~ stands for.

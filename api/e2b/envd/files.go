@@ -27,7 +27,7 @@ const sniffed = 512
 
 // fileBox returns the sandbox for a request to /files, which names its user in the query.
 func (a *Agent) fileBox(r *http.Request, s *session.Session) box {
-	b := box{Agent: a, s: s, user: userOf(r)}
+	b := a.boxOf(r, s, userOf(r))
 	if name := r.URL.Query().Get("username"); name != "" {
 		b.user = name
 	}

@@ -166,7 +166,7 @@ func (b box) process(w http.ResponseWriter, r *http.Request, method string) erro
 
 // start starts a process and follows it to its end. limit bounds the process.
 func (b box) start(ctx context.Context, in startRequest, limit time.Duration, s *connectrpc.Stream) error {
-	dir, err := b.path(ctx, in.Process.Cwd)
+	dir, err := b.path(ctx, cmp.Or(in.Process.Cwd, b.dir))
 	if err != nil {
 		return err
 	}
