@@ -63,14 +63,26 @@ def sandboxes():
     return {box.sandbox_id for box in Sandbox.list(query=query).next_items()}
 
 
+DOCKERFILE = """FROM base
+ENV MADE=yes
+WORKDIR /made
+COPY given.txt .
+RUN cp given.txt both && echo made >>both
+"""
+
+
 async def environment(here):
     (here / "environment").mkdir()
+    (here / "environment" / "given.txt").write_text("given\n")
+    (here / "environment" / "Dockerfile").write_text(DOCKERFILE)
     paths = TrialPaths(trial_dir=here / "trial")
     paths.mkdir()
     env = E2BEnvironment(environment_dir=here / "environment", environment_name="task", session_id="one",
-                         trial_paths=paths, task_env_config=EnvironmentConfig(), prebuilt_template_id="base")
+                         trial_paths=paths, task_env_config=EnvironmentConfig())
     await env.start(force_build=False)
     assert len(sandboxes()) == 1
+    made = await env.exec("cat both; echo $MADE; pwd")
+    assert made.stdout == "given\nmade\nyes\n/made\n", made
     await commands(env)
     await transfers(env, here)
     await env.stop(delete=True)
@@ -80,7 +92,7 @@ async def environment(here):
 TASK = {
     "task.toml": 'version = "1.0"\n[verifier]\ntimeout_sec = 60.0\n[agent]\ntimeout_sec = 60.0\n[environment]\n',
     "instruction.md": "Write the sum of the numbers from 1 to 10 to /app/sum.txt.\n",
-    "environment/Dockerfile": "FROM debian:12\n",
+    "environment/Dockerfile": "FROM base\n",
     "solution/solve.sh": "#!/bin/bash\nmkdir -p /app && python3 -c 'print(sum(range(11)))' >/app/sum.txt\n",
     "tests/test.sh": "#!/bin/bash\n[ \"$(cat /app/sum.txt)\" = 55 ] && echo 1 >/logs/verifier/reward.txt || "
                      "echo 0 >/logs/verifier/reward.txt\n",
@@ -94,8 +106,8 @@ def task(here):
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text)
     run = subprocess.run([sys.executable, "-c", "from harbor.cli.main import app; app()", "run", "--path", here / "sum",
-                          "--env", "e2b", "--ek", "prebuilt_template_id=base", "--agent", "oracle",
-                          "--jobs-dir", here / "jobs", "--yes"], stdout=sys.stderr, stdin=subprocess.DEVNULL, cwd=here)
+                          "--env", "e2b", "--agent", "oracle", "--jobs-dir", here / "jobs", "--yes"],
+                         stdout=sys.stderr, stdin=subprocess.DEVNULL, cwd=here)
     assert run.returncode == 0, run
     results = [json.loads(file.read_text()) for file in (here / "jobs").glob("*/*/result.json")]
     assert len(results) == 1 and results[0]["exception_info"] is None, results
