@@ -65,17 +65,24 @@ func (e *Edge) limits(f templates.Facts) (l proto.Limits) {
 	return l
 }
 
-// findAlias answers whether there is an image or a snapshot of that name.
+// findAlias answers whether there is an image or a snapshot of that name. A name without a tag is that of a template
+// with any tag.
 func (e *Edge) findAlias(c *call) (any, error) {
 	alias := c.r.PathValue("alias")
+	name, tag := templates.SplitTag(alias)
 	of, err := e.template(c.r.Context(), c.owner, alias)
+	if proto.CodeOf(err) == proto.NotFound && tag == "" && e.cfg.Builds != nil {
+		if list, listErr := e.cfg.Builds.Tagged(c.r.Context(), name); listErr == nil && len(list) > 0 {
+			err = nil
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	return struct {
 		ID     string `json:"templateID"`
 		Public bool   `json:"public"`
-	}{alias, of.snapshot.ID == ""}, nil
+	}{name, of.snapshot.ID == ""}, nil
 }
 
 // tagged returns the images of the template in the path.

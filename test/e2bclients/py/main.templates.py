@@ -62,7 +62,8 @@ def builds():
     assert (info.template_id, sorted(info.tags)) == (NAME, ["stable", "v1"]), info
     text = "\n".join(entry.message for entry in logs)
     assert "Uploaded 'app'" in text and "RUN pwd > where" in text, text
-    assert Template.exists(NAME + ":v1") and not Template.exists(NAME)
+    assert Template.exists(NAME + ":v1") and Template.exists(NAME) and not Template.exists(NAME + ":v2")
+    fails(SandboxException, lambda: Sandbox.create(NAME))  # it has no default tag
     box = Sandbox.create(NAME + ":v1")
     assert run(box, "cat where who colour; pwd; whoami") == "/srv/data\nuser\nblue \"green\"\n/srv/data\nuser\n"
     assert run(box, "cat me; echo $PLACE; cat /etc/motd-here") == "user\n/srv/data\na < b && c > d\n"
