@@ -22,35 +22,56 @@ import (
 
 func TestSDK(t *testing.T) {
 	needs.Containers(t)
-	sdk, err := filepath.Abs("../../sdk/python")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := clients.Install(t, "sdk-python", clients.Python, sdk+"/tests/requirements.txt")
-	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public", "--network-max", "allowlist")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.Close()
+	dir := clients.Install(t, "sdk-python", clients.Python, sdk(t)+"/tests/requirements.txt")
+	d := start(t)
 	control := httptest.NewServer(controller(d))
 	defer control.Close()
 	document := filepath.Join(t.TempDir(), "openapi.json")
 	if _, body, err := d.Do("GET", "/openapi.json", nil); err != nil || os.WriteFile(document, body, 0o600) != nil {
 		t.Fatalf("reading the document: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	runPytest(t, d, dir, sdk(t), "BERTH_TEST_CONTROL="+control.URL, "BERTH_TEST_OPENAPI="+document,
+		"PYTHONPATH="+sdk(t)+"/src:"+sdk(t)+"/tests")
+}
+
+// sdk returns the path of the SDK.
+func sdk(t *testing.T) string {
+	path, err := filepath.Abs("../../sdk/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// start runs a daemon until the end of the test, which fails if the daemon had an error of its own.
+func start(t *testing.T) *daemontest.Daemon {
+	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public", "--network-max", "allowlist")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for _, line := range d.Faults() {
+			t.Errorf("the daemon had an error of its own: %s", line)
+		}
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// runPytest runs the tests below a directory with the interpreter of an installation.
+func runPytest(t *testing.T, d *daemontest.Daemon, installed, dir string, env ...string) {
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Minute)
 	defer cancel()
 	args := append([]string{"-m", "pytest", "-q", "--no-header", "--durations=5", "-p", "no:cacheprovider", "tests"},
 		strings.Fields(os.Getenv("BERTH_PYTEST"))...)
-	cmd := exec.CommandContext(ctx, filepath.Join(dir, "venv/bin/python"), args...)
-	cmd.Dir, cmd.Stdout, cmd.Stderr = sdk, t.Output(), t.Output()
-	cmd.Env = append(os.Environ(), "BERTH_URL="+d.URL, "BERTH_API_KEY="+d.Key, "BERTH_TEST_CONTROL="+control.URL,
-		"BERTH_TEST_OPENAPI="+document, "PYTHONPATH="+sdk+"/src:"+sdk+"/tests", "PYTHONDONTWRITEBYTECODE=1")
+	cmd := exec.CommandContext(ctx, filepath.Join(installed, "venv/bin/python"), args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, t.Output(), t.Output()
+	cmd.Env = append(append(os.Environ(), "BERTH_URL="+d.URL, "BERTH_API_KEY="+d.Key, "PYTHONDONTWRITEBYTECODE=1"),
+		env...)
 	if err := cmd.Run(); err != nil {
 		t.Error(err)
-	}
-	for _, line := range d.Faults() {
-		t.Errorf("the daemon had an error of its own: %s", line)
 	}
 }
 

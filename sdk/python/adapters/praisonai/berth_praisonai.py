@@ -26,11 +26,9 @@ import json
 import os
 import threading
 import time
-import urllib.error
-import urllib.request
 from typing import Any, Callable, Dict, Iterable, List, Optional
 
-from berth_tools import Tool, serve
+from berth import Client, CodeResult, Sandbox, Tool
 from praisonaiagents.tools import python_tools, tool_proxy
 from praisonaiagents.tools.injected import get_current_state
 from praisonaiagents.tools.registry import ToolRegistry, get_registry
@@ -39,7 +37,6 @@ from praisonaiagents.tools.tool_proxy import serve_tool_call
 __all__ = ["BerthBridge", "code_tool", "install"]
 
 RESERVED = "tools"
-MORE = 30.0  # seconds that a request may take beyond what the code may
 MOST_OUTPUT = 16 << 20  # bytes of a stream that the daemon keeps at most
 
 # The program that runs code in the container. It gives back a report as JSON text: the result as text, or the error,
@@ -101,19 +98,18 @@ class BerthBridge:
     """
 
     def __init__(
-        self, base_url: Optional[str] = None, api_key: Optional[str] = None, *, image: str = "", keep: bool = False,
+        self, url: Optional[str] = None, key: Optional[str] = None, *, image: str = "", keep: bool = False,
     ) -> None:
         """
         Args:
-            base_url: The daemon's URL. The default is BERTH_HOST of the environment.
-            api_key: The API key. The default is BERTH_API_KEY of the environment.
+            url: The daemon's URL. The default is that of berth.Client: BERTH_URL of the environment.
+            key: The API key. The default is that of berth.Client: BERTH_API_KEY of the environment.
             image: The image of the containers. The default is the daemon's default image.
             keep: Use one container, with its files, for all runs that allow the same tools. close deletes it.
         """
-        self._url = (base_url or os.environ.get("BERTH_HOST", "")).rstrip("/")
-        self._key = api_key or os.environ.get("BERTH_API_KEY", "")
+        self._client = Client(url, key)
         self._image, self._keep = image, keep
-        self._kept: Dict[tuple, str] = {}
+        self._kept: Dict[tuple, Sandbox] = {}
         self._turn = threading.Lock()
 
     def __enter__(self) -> "BerthBridge":
@@ -125,7 +121,7 @@ class BerthBridge:
     def close(self) -> None:
         """close deletes the kept containers."""
         while self._kept:
-            self._delete(self._kept.popitem()[1])
+            self._kept.popitem()[1].delete()
 
     def run_code(self, code: str, *, allowed_tools: Iterable[str] = (), registry: Optional[ToolRegistry] = None,
                  timeout: int = 30, max_output_size: int = 10000,
@@ -146,65 +142,35 @@ class BerthBridge:
         context = contextvars.copy_context()  # PraisonAI keeps approvals there
         tools = [proxy(name, allowed, registry, policy_hook, refusals, context) for name in allowed]
         with self._turn:  # only one run at a time may serve functions to a container
-            container = self._container(tuple(allowed))
+            sandbox = self._sandbox(tuple(allowed))
             try:
                 if tools:
-                    with serve(container, tools, base_url=self._url, api_key=self._key):
-                        answer = self._run(container, code, allowed, timeout, max_output_size)
+                    with sandbox.tools.serve(tools):
+                        answer = self._run(sandbox, code, allowed, timeout, max_output_size)
                 else:
-                    answer = self._run(container, code, allowed, timeout, max_output_size)
+                    answer = self._run(sandbox, code, allowed, timeout, max_output_size)
             finally:
                 if not self._keep:
-                    self._delete(container)
+                    sandbox.delete()
         return verdict(answer, refusals, timeout, max_output_size)
 
-    def _run(self, container: str, code: str, allowed: List[str], timeout: int, longest: int) -> Dict[str, Any]:
-        body = {
-            "container": container, "code": PROGRAM % (code, allowed), "language": "python",
-            "timeout_seconds": timeout, "max_output_bytes": min(MOST_OUTPUT, max(1 << 20, 8 * longest)),
-        }
-        return self._ask("POST", "/v1/run_code", body, timeout + MORE)
+    def _run(self, sandbox: Sandbox, code: str, allowed: List[str], timeout: int, longest: int) -> CodeResult:
+        return sandbox.code.run(
+            PROGRAM % (code, allowed), timeout_seconds=timeout,
+            max_output_bytes=min(MOST_OUTPUT, max(1 << 20, 8 * longest)))
 
-    def _container(self, allowed: tuple) -> str:
+    def _sandbox(self, allowed: tuple) -> Sandbox:
         if allowed in self._kept:
             return self._kept[allowed]
-        body: Dict[str, Any] = {"code_tools": {"allow": list(allowed)}} if allowed else {}
-        if self._image:
-            body["image"] = self._image
-        id = self._ask("POST", "/v1/containers", body)["id"]
+        sandbox = Sandbox.create(client=self._client, image=self._image or None, code_tools=allowed or None)
         if self._keep:
-            self._kept[allowed] = id
-        return id
-
-    def _delete(self, container: str) -> None:
-        try:
-            self._ask("DELETE", f"/v1/containers/{container}")
-        except RuntimeError:
-            pass  # the container is gone, or its lease will end it
-
-    def _ask(
-        self, method: str, path: str, body: Optional[Dict[str, Any]] = None, timeout: float = MORE,
-    ) -> Dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            self._url + path, data, {"X-Api-Key": self._key, "Content-Type": "application/json"}, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=timeout) as answer:
-                return json.loads(answer.read() or b"{}")
-        except urllib.error.HTTPError as e:
-            raise RuntimeError(said(e)) from None
-
-
-def said(e: urllib.error.HTTPError) -> str:
-    try:
-        return str(json.loads(e.read())["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return f"the daemon answered with status {e.code}"
+            self._kept[allowed] = sandbox
+        return sandbox
 
 
 def proxy(name: str, allowed: List[str], registry: ToolRegistry, policy_hook: Optional[Callable[..., Any]],
           refusals: List[BaseException], context: contextvars.Context) -> Tool:
-    """proxy returns a tool for berth_tools that calls PraisonAI's gate. Its input and its result are JSON texts."""
+    """proxy returns a tool for code in a container that calls PraisonAI's gate. Its input and its result are JSON texts."""
 
     def call(call: str) -> str:
         asked = json.loads(call)
@@ -232,25 +198,24 @@ def outcome(result: Optional[str] = None, stdout: str = "", stderr: str = "", su
     return {"result": result, "stdout": stdout, "stderr": stderr, "success": success}
 
 
-def verdict(answer: Dict[str, Any], refusals: List[BaseException], timeout: int, longest: int) -> Dict[str, Any]:
-    """verdict returns an answer of run_code in PraisonAI's form. It raises a refusal even if the code caught it."""
-    logs, failed = answer.get("logs") or {}, answer.get("error_detail") or {}
-    if failed.get("name") == "timeout":
+def verdict(answer: CodeResult, refusals: List[BaseException], timeout: int, longest: int) -> Dict[str, Any]:
+    """verdict returns a result of code in PraisonAI's form. It raises a refusal even if the code caught it."""
+    if answer.error and answer.error.name == "timeout":
         return outcome(stderr=f"Execution timed out after {timeout} seconds")
     try:
-        report = json.loads((answer.get("results") or [""])[-1])
+        report = json.loads(answer.outcome.results[-1] if answer.outcome.results else "")
     except ValueError:
         report = {}  # the interpreter ended before the program did
     if refusals:
         raise refusals[0]
     if report.get("refused"):
         raise PermissionError(report["refused"])
-    stdout, stderr = "".join(logs.get("stdout") or []), "".join(logs.get("stderr") or [])
+    stdout, stderr = answer.stdout, answer.stderr
     if len(stdout) > longest:
         tail = min(longest // 5, 500)
         stdout = stdout[:longest - tail] + f"\n...[{len(stdout):,} chars, truncated]...\n" + stdout[-tail:]
     if not report:
-        return outcome(stdout=stdout, stderr=stderr or failed.get("message") or "the code ended without a result")
+        return outcome(stdout=stdout, stderr=stderr or (answer.error.message if answer.error else "") or "the code ended without a result")
     if report.get("error") is not None:
         return outcome(stdout=stdout, stderr=stderr + "Error: " + report["error"])
     return outcome(report.get("result"), stdout, stderr, True)
