@@ -145,12 +145,13 @@ func (e edge) messages() group {
 	date := schema{"type": "string", "format": "date-time"}
 	request := inJSON(openapi.Object([]string{"model", "messages"}, schema{
 		"model": text, "messages": objects, "tools": objects, "stream": schema{"type": "boolean"},
+		"max_tokens": schema{"type": "integer", "minimum": 0},
 		"container": schema{"anyOf": []any{text, schema{"type": "null"},
 			openapi.Object(nil, schema{"id": text, "skills": objects})}},
 	}))
 	message := openapi.Object([]string{"id", "type", "role", "model", "content"}, schema{
 		"id": text, "type": schema{"const": "message"}, "role": text, "model": text,
-		"content":     arrayOf(openapi.Object([]string{"type"}, schema{"type": text})),
+		"content":     arrayOf(openapi.Object([]string{"type"}, schema{"type": text, "text": text})),
 		"stop_reason": orNull(text), "stop_sequence": orNull(text), "usage": schema{"type": "object"},
 		"container": orNull(openapi.Object([]string{"id", "expires_at"}, schema{"id": text, "expires_at": date,
 			"skills": orNull(objects)})),

@@ -60,9 +60,11 @@ func New(cfg Config) api.Edge {
 const maxBody = 16 << 10
 
 // What waits for a decision, newest first.
-type approvalList struct {
+type approvalPage struct {
 	Data    []proto.Approval `json:"data"`
 	HasMore bool             `json:"has_more"`
+	// Value of after for the next page; null on the last one.
+	NextAfter *string `json:"next_after"`
 }
 
 // mostListed bounds a list.
@@ -86,9 +88,10 @@ func (e edge) rows() []api.Route {
 			{Name: "kind", Choices: kinds, Description: "Only approvals of this kind."},
 			{Name: "container", Description: "Only approvals of this container."},
 			{Name: "limit", Kind: openapi.Whole, Max: mostListed,
-				Description: "Maximum length of the list, 1 to 100; 0 is the default, 100."},
+				Description: "Maximum length of the page, 1 to 100; 0 is the default, 100."},
+			{Name: "after", Description: "ID of an approval, also of a decided one: the page starts after it."},
 		},
-		Answers: map[int][]openapi.Content{http.StatusOK: js(approvalList{})},
+		Answers: map[int][]openapi.Content{http.StatusOK: js(approvalPage{})},
 		Fails:   slices.DeleteFunc(slices.Clone(basic), func(s int) bool { return s == 404 })}
 	return []api.Route{
 		{Method: "GET", Pattern: "/v1/approvals", Doc: &all, Handle: func(w http.ResponseWriter, r *http.Request,
@@ -122,7 +125,7 @@ func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller, o opena
 	if err != nil {
 		return err
 	}
-	found := approvalList{Data: []proto.Approval{}}
+	found := approvalPage{Data: []proto.Approval{}}
 	for _, s := range e.sources {
 		waiting, err := s.waiting(c.Owner)
 		if err != nil {
@@ -135,20 +138,40 @@ func (e edge) list(w http.ResponseWriter, r *http.Request, c api.Caller, o opena
 			}
 		}
 	}
-	slices.SortFunc(found.Data, func(a, b proto.Approval) int {
-		if n := b.CreatedAt.Compare(a.CreatedAt.Time); n != 0 {
-			return n
+	slices.SortFunc(found.Data, newestFirst)
+	if id := q.Get("after"); id != "" {
+		last, err := e.find(c.Owner, id)
+		if err != nil {
+			return proto.Invalid("after", "after must be the ID of an approval, not %.80q.", id)
 		}
-		return strings.Compare(b.ID, a.ID)
-	})
+		found.Data = slices.DeleteFunc(found.Data, func(a proto.Approval) bool { return newestFirst(a, last) <= 0 })
+	}
 	most, _ := strconv.Atoi(q.Get("limit")) // checked, or absent
 	if most == 0 {
 		most = mostListed
 	}
 	if found.HasMore = len(found.Data) > most; found.HasMore {
 		found.Data = found.Data[:most]
+		found.NextAfter = &found.Data[most-1].ID
 	}
 	return api.JSON(w, http.StatusOK, found)
+}
+
+// newestFirst compares approvals for a list. Two of one moment are in the order of their IDs, so that pages agree.
+func newestFirst(a, b proto.Approval) int {
+	if n := b.CreatedAt.Compare(a.CreatedAt.Time); n != 0 {
+		return n
+	}
+	return strings.Compare(b.ID, a.ID)
+}
+
+// find returns an approval of any kind, whether it waits or is decided.
+func (e edge) find(owner, id string) (proto.Approval, error) {
+	s, err := e.of(id)
+	if err != nil {
+		return proto.Approval{}, err
+	}
+	return s.get(owner, id)
 }
 
 // of returns the source of an approval.
@@ -162,15 +185,10 @@ func (e edge) of(id string) (source, error) {
 }
 
 func (e edge) get(w http.ResponseWriter, r *http.Request, c api.Caller) error {
-	id := r.PathValue("id")
-	s, err := e.of(id)
-	if err != nil {
-		return err
-	}
 	if _, err := (openapi.Operation{}).ParseQuery(r.URL.RawQuery); err != nil {
 		return err
 	}
-	a, err := s.get(c.Owner, id)
+	a, err := e.find(c.Owner, r.PathValue("id"))
 	if err != nil {
 		return err
 	}

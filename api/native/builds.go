@@ -55,13 +55,15 @@ var buildQuery = []openapi.Param{
 
 // The builds of a caller that wait or run, and what the daemon keeps of earlier ones.
 type buildList struct {
-	Builds []proto.Build    `json:"builds"`
-	Cache  proto.BuildCache `json:"cache"` // After the last build.
+	page[proto.Build]
+	Builds []proto.Build    `json:"builds" schema:"deprecated"` // The same as data.
+	Cache  proto.BuildCache `json:"cache"`                      // After the last build.
 }
 
 func (e *edge) listBuilds(c *call) (buildList, error) {
-	list, cache := e.Builds.List(c.owner)
-	return buildList{append([]proto.Build{}, list...), cache}, nil
+	builds, cache := e.Builds.List(c.owner)
+	one, err := list(builds, nil)
+	return buildList{one, one.Data, cache}, err
 }
 
 type cancelledBuild struct {

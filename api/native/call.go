@@ -151,31 +151,21 @@ func rawBody(h http.Header, mediaType string) {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 }
 
-// A page is a list in one piece.
-type page[T any] struct {
-	Data []T `json:"data"`
-}
-
-// list makes a page. Clients iterate over data, so it is never null.
-func list[T any](items []T, err error) (page[T], error) {
-	if items == nil {
-		items = []T{}
-	}
-	return page[T]{items}, err
-}
-
 // One page of a list.
-type partOf[T any] struct {
+type page[T any] struct {
 	Data    []T  `json:"data"`
 	HasMore bool `json:"has_more"`
 	// Value of after for the next page; null on the last one.
 	NextAfter *string `json:"next_after"`
 }
 
+// list makes the only page of a list that has no others. Clients iterate over data, so it is never null.
+func list[T any](items []T, err error) (page[T], error) { return listPart(items, false, err, nil) }
+
 // listPart makes one page of a list. The next one begins after an ID, not at a number, so that new entries do not
 // shift it.
-func listPart[T any](data []T, more bool, err error, id func(*T) *string) (partOf[T], error) {
-	p := partOf[T]{Data: data, HasMore: more}
+func listPart[T any](data []T, more bool, err error, id func(*T) *string) (page[T], error) {
+	p := page[T]{Data: data, HasMore: more}
 	if data == nil {
 		p.Data = []T{}
 	}

@@ -30,7 +30,7 @@ func (e *edge) createContainer(c *call, req proto.CreateContainer) (made proto.C
 	return s.Info(), nil
 }
 
-func (e *edge) listContainers(c *call) (none partOf[proto.Container], err error) {
+func (e *edge) listContainers(c *call) (none page[proto.Container], err error) {
 	labels, err := c.labels()
 	if err != nil {
 		return none, err

@@ -150,6 +150,12 @@ type edge struct {
 
 // New makes the edge. The OpenAPI document also describes the documented routes of others.
 func New(cfg Config, others ...api.Edge) api.Edge {
+	made, _ := Open(cfg, others...)
+	return made
+}
+
+// Open is New, and returns the OpenAPI document as well.
+func Open(cfg Config, others ...api.Edge) (api.Edge, []byte) {
 	e := &edge{Config: cfg.withDefaults()}
 	out := api.Edge{Name: "native", Dialect: api.Plain}
 	for _, r := range e.rows() {
@@ -163,24 +169,23 @@ func New(cfg Config, others ...api.Edge) api.Edge {
 	e.document = document.Build(document.Config{
 		Version: e.Info.Version, Limits: e.Info.DefaultLimits, NetworkMax: e.Info.NetworkMax, Names: typeNames,
 		RuntimeClasses: e.Info.RuntimeClasses,
-		Messages:       []any{live.Message{}, bridge.ClientMessage{}}, Answers: []any{bridge.DaemonMessage{}},
+		Sockets: map[string]openapi.Socket{
+			"live":       {Client: live.Message{}, Server: proto.Event{}},
+			"serveTools": {Client: bridge.ClientMessage{}, Server: bridge.DaemonMessage{}},
+		},
 		Bounds: map[string]openapi.Schema{
 			"language": {"enum": append([]string{""}, code.Names()...)},
 			"tool":     {"enum": tooluse.Names()},
 		},
 	}, append([]api.Edge{out}, others...)...)
-	return out
+	return out, e.document
 }
 
-// typeNames are the documented names of generic types of this package, and of types named New…: generators for Go give
-// the maker of a Tool that name.
+// typeNames are the documented names of types named New…: generators for Go give the maker of a Tool that name.
 var typeNames = map[reflect.Type]string{
-	reflect.TypeFor[partOf[proto.Container]](): "ContainerPage",
-	reflect.TypeFor[partOf[proto.ToolCall]]():  "CallPage",
-	reflect.TypeFor[partOf[proto.ToolRun]]():   "ToolRunPage",
-	reflect.TypeFor[code.NewContext]():         "CreateContext",
-	reflect.TypeFor[toolstore.NewTool]():       "CreateTool",
-	reflect.TypeFor[proto.NewKey]():            "KeyAndSecret",
+	reflect.TypeFor[code.NewContext]():   "CreateContext",
+	reflect.TypeFor[toolstore.NewTool](): "CreateTool",
+	reflect.TypeFor[proto.NewKey]():      "KeyAndSecret",
 }
 
 // live serves the live websocket of a container.

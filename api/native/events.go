@@ -40,7 +40,7 @@ func (e *edge) eventRows() []row {
 			},
 			Header: []openapi.Param{{Name: lastEvent.Name, Pattern: eventIDPattern,
 				Description: lastEvent.Description}},
-			Answers: withEvents(answers(http.StatusOK, js(partOf[proto.FeedEvent]{})), proto.FeedEvent{})}},
+			Answers: withEvents(answers(http.StatusOK, js(page[proto.FeedEvent]{})), proto.FeedEvent{})}},
 	}
 }
 

@@ -84,7 +84,7 @@ func TestEventsOfAContainer(t *testing.T) {
 	next(again, "exec.started")
 	next(again, "exec.ended")
 
-	var page partOf[proto.FeedEvent]
+	var page page[proto.FeedEvent]
 	s.want(t, "GET", "/v1/events?after="+made+"&limit=2", nil, http.StatusOK, &page)
 	if !slices.Equal(types(page.Data), []string{"container.created", "exec.started"}) || !page.HasMore ||
 		*page.NextAfter != page.Data[1].ID {

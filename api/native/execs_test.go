@@ -250,7 +250,7 @@ func TestClientGone(t *testing.T) {
 
 func TestRunOnce(t *testing.T) {
 	s := newSite(t)
-	count := func() int { return len(must[partOf[proto.Container]](t, s, "GET", "/v1/containers", nil).Data) }
+	count := func() int { return len(must[page[proto.Container]](t, s, "GET", "/v1/containers", nil).Data) }
 	res := must[proto.ExecResult](t, s, "POST", "/v1/exec",
 		`{"create":{"labels":{"a":"b"}},"command":"echo $N","env":{"N":"7"}}`)
 	if res.Result.Result.Stdout != "7\n" || count() != 1 {

@@ -135,12 +135,8 @@ var (
 
 // What a directory holds.
 type listing struct {
-	Data      []proto.FileInfo `json:"data"`
-	Truncated bool             `json:"truncated"` // There is more than this page has.
-	// Value of after for the next page; null on the last one.
-	NextAfter *string `json:"next_after"`
-	// Directories that were left out: unreadable, too deep, or with too long a path.
-	SkippedDirectories int `json:"skipped_directories,omitempty"`
+	foundFiles
+	Truncated bool `json:"truncated" schema:"deprecated"` // The same as has_more.
 }
 
 func (e *edge) listDirectory(c *call, s session.Files) (listing, error) {
@@ -149,9 +145,9 @@ func (e *edge) listDirectory(c *call, s session.Files) (listing, error) {
 	if proto.CodeOf(err) == proto.Unsupported && o.Depth == 1 && !c.query.Has("limit") && !c.query.Has("after") {
 		// a guest of an earlier version, which has no pages
 		data, truncated, err := s.List(c.ctx(), c.as(), c.query.Get("path"))
-		return listing{Data: append([]proto.FileInfo{}, data...), Truncated: truncated}, err
+		return listing{foundFiles{Data: append([]proto.FileInfo{}, data...), HasMore: truncated}, truncated}, err
 	}
-	return listing{p.Data, p.HasMore, p.NextAfter, p.SkippedDirectories}, err
+	return listing{p, p.HasMore}, err
 }
 
 // One page of what a search found.

@@ -149,6 +149,9 @@ func (c *contract) judgeBody(method, path string, res *http.Response, body []byt
 		return nil
 	}
 	form, ok := contents[media].(map[string]any)
+	if !ok { // a stored file has the type that its uploader said
+		form, ok = contents["*/*"].(map[string]any)
+	}
 	if !ok {
 		return fmt.Errorf("%s %s: content type %q of status %s is not documented", method, template, media, status)
 	}
@@ -252,9 +255,12 @@ func TestDocumentAndRoutesAgree(t *testing.T) {
 	var served, documented []string
 	edges := []api.Edge{New(Config{Sessions: s.Sessions, Jobs: s.Jobs, Files: s.Files, Images: s.Images,
 		Events: events.New(nil), Stats: &stats.Store{}, Webhooks: &webhook.Store{},
-		Registries: offline{}}), operations(), approvals.New(approvals.Config{})}
+		Registries: offline{}}), operations(), approvals.New(approvals.Config{}), hosted(s.Files)}
 	for _, e := range edges {
 		for _, r := range e.Routes {
+			if strings.HasSuffix(r.Pattern, "...}") { // another spelling of a documented one
+				continue
+			}
 			served = append(served, r.Method+" "+r.Pattern)
 		}
 	}
@@ -314,6 +320,7 @@ func TestDescriptionsAreTheComments(t *testing.T) {
 	s := newSite(t)
 	schemas := readDocument(t, s.URL).raw["components"].(map[string]any)["schemas"].(map[string]any)
 	documented := func(typ string) bool { return schemas[strings.ToUpper(typ[:1])+typ[1:]] != nil }
+	schemas["Page"] = schemas["ContainerPage"] // of a generic type
 	for t, name := range typeNames {
 		typ, _, _ := strings.Cut(t.Name(), "[")
 		schemas[strings.ToUpper(typ[:1])+typ[1:]] = schemas[name]
@@ -472,7 +479,7 @@ func TestDocumentSuitsGenerators(t *testing.T) {
 				names[name] = true
 			}
 			var contents map[string]any
-			if strings.HasPrefix(at, "/paths/") { // elsewhere it is a field of that name
+			if strings.HasPrefix(at, "/paths/") && !strings.Contains(at, "/schema/") { // there it is a field of that name
 				contents, _ = v["content"].(map[string]any)
 			}
 			for media, form := range contents {

@@ -89,7 +89,7 @@ func TestListPages(t *testing.T) {
 	}
 	var seen []string
 	for after := ""; ; {
-		p := must[partOf[proto.Container]](t, s, "GET", "/v1/containers?limit=2&after="+after, nil)
+		p := must[page[proto.Container]](t, s, "GET", "/v1/containers?limit=2&after="+after, nil)
 		for _, c := range p.Data {
 			seen = append(seen, c.ID)
 		}
@@ -108,7 +108,7 @@ func TestListPages(t *testing.T) {
 		"label=odd=1": 2, "label=odd=0&label=eq=a=b": 3, "label=odd=0&label=odd=0": 3, "label=odd=2": 0,
 		"state=stopped": 0, "state=running": 5, "": 5, "label=eq=a%3Db": 5,
 	} {
-		if p := must[partOf[proto.Container]](t, s, "GET", "/v1/containers?"+query, nil); len(p.Data) != want {
+		if p := must[page[proto.Container]](t, s, "GET", "/v1/containers?"+query, nil); len(p.Data) != want {
 			t.Errorf("%s: %d containers, want %d", query, len(p.Data), want)
 		}
 	}
@@ -330,7 +330,7 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-	if all := must[partOf[proto.Container]](t, s, "GET", "/v1/containers", nil).Data; len(all) != 1 {
+	if all := must[page[proto.Container]](t, s, "GET", "/v1/containers", nil).Data; len(all) != 1 {
 		t.Errorf("what was refused left %d containers behind", len(all)-1)
 	}
 }

@@ -16,10 +16,14 @@ import (
 	"time"
 
 	"berth/api"
+	"berth/api/anthropic"
 	"berth/api/approvals"
 	"berth/code"
 	"berth/events"
 	"berth/events/webhook"
+	"berth/files"
+	"berth/gateway/messages"
+	"berth/gateway/messages/batches"
 	"berth/proto"
 	"berth/session"
 	"berth/session/stats"
@@ -27,6 +31,7 @@ import (
 	"berth/state/registries"
 	"berth/state/vault"
 	"berth/test/sessiontest"
+	"berth/tools/skills"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
@@ -121,10 +126,11 @@ func siteOver(t *testing.T, stack *sessiontest.Stack, core session.Config, adjus
 	cfg.Webhooks.Start()
 	t.Cleanup(func() { cfg.Webhooks.Close() })
 	decided := approvals.New(approvals.Config{Desk: s.Desk, Bridge: s.Bridge, Tools: cfg.Tools})
+	others := []api.Edge{operations(), decided, hosted(s.Files)}
 	serve := api.Config{
 		Grace: 50 * time.Millisecond, // for those that shut it down
 		Auth:  s.Keys, ContainerID: s.Sessions.IDOf,
-		Edges: []api.Edge{New(cfg, operations(), decided), operations(), decided},
+		Edges: append(others, New(cfg, others...)),
 		Log:   slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	for _, change := range more {
@@ -171,6 +177,12 @@ func auditLog(t *testing.T, stack *sessiontest.Stack) *audit.Log {
 func operations() api.Edge {
 	return api.Ops(api.OpsConfig{Metrics: prometheus.NewRegistry(),
 		Ready: func(context.Context) error { return nil }})
+}
+
+// hosted is the edge of hosted APIs. Its files work; skills and models are there for the document alone.
+func hosted(store *files.Store) api.Edge {
+	return anthropic.New(anthropic.Config{Files: store, MaxFileBytes: 1 << 20, Skills: &skills.Store{},
+		SkillChanges: &skills.Store{}, Messages: &messages.Service{}, Batches: &batches.Service{}})
 }
 
 // listen answers on one more address, as the daemon does, until shutdown is called, which returns once all requests

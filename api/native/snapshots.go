@@ -67,18 +67,18 @@ func (e *edge) createSnapshot(c *call, req proto.CreateSnapshot) (made proto.Sna
 	return s.Snapshot(c.ctx(), req)
 }
 
-func (e *edge) listContainerSnapshots(c *call, s *session.Session) (partOf[proto.Snapshot], error) {
+func (e *edge) listContainerSnapshots(c *call, s *session.Session) (page[proto.Snapshot], error) {
 	return e.snapshotsOf(c, session.SnapshotFilter{Container: s.ID()})
 }
 
 // snapshotsOf returns the page of snapshots that the query asks for.
-func (e *edge) snapshotsOf(c *call, f session.SnapshotFilter) (partOf[proto.Snapshot], error) {
+func (e *edge) snapshotsOf(c *call, f session.SnapshotFilter) (page[proto.Snapshot], error) {
 	f.After, f.Limit = c.query.Get("after"), int(c.whole("limit"))
 	data, more, err := e.Sessions.Snapshots().List(c.owner, f)
 	return listPart(data, more, err, func(s *proto.Snapshot) *string { return &s.ID })
 }
 
-func (e *edge) listSnapshots(c *call) (none partOf[proto.Snapshot], err error) {
+func (e *edge) listSnapshots(c *call) (none page[proto.Snapshot], err error) {
 	labels, err := c.labels()
 	if err != nil {
 		return none, err

@@ -77,12 +77,12 @@ func (e *edge) listStats(c *call) (any, error) {
 	before := map[string]proto.Stats{}
 	now, err := e.statsOf(c.owner, names, before)
 	if err != nil || !c.wantsEvents() {
-		return page[proto.Stats]{now}, err
+		return page[proto.Stats]{Data: now}, err
 	}
 	return nil, c.everyInterval(func(es *api.EventStream) error {
 		now, err := e.statsOf(c.owner, names, before)
 		if err == nil {
-			err = es.Send("stats", page[proto.Stats]{now})
+			err = es.Send("stats", page[proto.Stats]{Data: now})
 		}
 		return err
 	})

@@ -55,7 +55,7 @@ func (e *edge) serveTools(c *call) (any, error) {
 	}
 }
 
-func (e *edge) listCalls(c *call) (partOf[proto.ToolCall], error) {
+func (e *edge) listCalls(c *call) (page[proto.ToolCall], error) {
 	data, more, err := e.Bridge.Calls(c.owner, c.id(), bridge.Filter{
 		State: proto.ToolCallState(c.query.Get("state")), Exec: c.query.Get("exec"), After: c.query.Get("after"),
 		Limit: int(c.whole("limit")),

@@ -129,7 +129,7 @@ func TestClientAnswersCalls(t *testing.T) {
 	}
 	s.reviewed(t, at, v)
 	s.comesBack(t, at, v)
-	var page partOf[proto.FeedEvent]
+	var page page[proto.FeedEvent]
 	s.want(t, "GET", "/v1/events?type=approval.", nil, http.StatusOK, &page)
 	var told []string
 	for _, e := range page.Data {
@@ -206,7 +206,7 @@ func (s *site) reviewed(t *testing.T, at string, v *server) {
 // parked waits for a call that waits for approval.
 func (s *site) parked(t *testing.T, at string) bridge.ToolCall {
 	t.Helper()
-	var p partOf[proto.ToolCall]
+	var p page[proto.ToolCall]
 	for deadline := time.Now().Add(30 * time.Second); len(p.Data) == 0; {
 		if time.Now().After(deadline) {
 			t.Fatal("no call is parked")
@@ -231,7 +231,7 @@ func (s *site) comesBack(t *testing.T, at string, v *server) {
 	if out := s.output(t, at, x); out != `{"id":"5","result":"late"}` {
 		t.Error(out)
 	}
-	var p partOf[proto.ToolCall]
+	var p page[proto.ToolCall]
 	s.want(t, "GET", at+"/tool_calls?limit=2", nil, http.StatusOK, &p)
 	if len(p.Data) != 2 || !p.HasMore || p.Data[0].State != proto.CallSucceeded ||
 		p.Data[1].State != proto.CallRefused {

@@ -54,7 +54,7 @@ func (e *edge) runTool(c *call, req proto.ToolRunRequest) (any, error) {
 	return run, nil
 }
 
-func (e *edge) listToolRuns(c *call) (partOf[proto.ToolRun], error) {
+func (e *edge) listToolRuns(c *call) (page[proto.ToolRun], error) {
 	data, more, err := e.Tools.Runs(c.owner, toolstore.Filter{
 		Tool: c.query.Get("tool"), State: proto.ToolRunState(c.query.Get("state")), After: c.query.Get("after"),
 		Limit: int(c.whole("limit")),

@@ -62,7 +62,7 @@ func TestStoredTools(t *testing.T) {
 	if res.StatusCode != http.StatusAccepted || !strings.Contains(text, `"parked"`) {
 		t.Errorf("%d %s", res.StatusCode, text)
 	}
-	parked := must[partOf[proto.ToolRun]](t, s, "GET", "/v1/tool_runs?state=parked&tool=media_probe", nil).Data
+	parked := must[page[proto.ToolRun]](t, s, "GET", "/v1/tool_runs?state=parked&tool=media_probe", nil).Data
 	if len(parked) != 1 {
 		t.Fatalf("%+v", parked)
 	}

@@ -99,13 +99,35 @@ type Link struct {
 	Values map[string]string // runtime expressions of OpenAPI by wildcard
 }
 
+// A Tag is a heading that operations stand under.
+type Tag struct {
+	Name        string `json:"name"`
+	Description string `json:"description"`
+}
+
+// An Example is one request to an operation and its answer.
+type Example struct {
+	Parameters map[string]any `json:"parameters,omitempty"` // values of wildcards, query keys and headers
+	Body       any            `json:"body,omitempty"`       // a JSON value; of bytes, their text
+	Status     int            `json:"status"`
+	Answer     any            `json:"answer,omitempty"` // the same; nil: none, or bytes that are no text
+}
+
+// A Socket names the types of messages of a websocket.
+type Socket struct {
+	Client any // a value of the type of messages from the client
+	Server any // a value of the type of messages to the client
+}
+
 // A Config is what the document has besides its routes.
 type Config struct {
 	Title, Version, Description string
 
-	Failure  any   // a value of the error type of routes that name no other
-	Messages []any // values of types of websocket messages from clients
-	Answers  []any // values of types of websocket messages to clients
+	License  string             // its SPDX identifier
+	Tags     []Tag              // headings, in the order of the document; operations may have no others
+	Examples map[string]Example // by ID of an operation
+	Failure  any                // a value of the error type of routes that name no other
+	Sockets  map[string]Socket  // of operations that open a websocket, by ID
 	Links    []Link
 	Names    map[reflect.Type]string // names of types where they are not those of Go
 	Named    map[string]Schema       // what schema tags name
@@ -128,15 +150,14 @@ func Document(cfg Config, entries []Entry) []byte {
 		paths[e.Path][strings.ToLower(e.Method)] = b.operation(e)
 	}
 	b.link(entries, paths)
-	for _, m := range cfg.Messages { // in no route's body, but they refuse unknown fields as well
-		b.seal(m)
-	}
-	for _, m := range cfg.Answers {
-		b.of(m)
+	info := Schema{"title": cfg.Title, "version": cfg.Version, "description": cfg.Description}
+	if cfg.License != "" {
+		info["license"] = Schema{"name": cfg.License, "identifier": cfg.License}
 	}
 	body, err := json.MarshalIndent(Schema{
 		"openapi":  "3.1.0",
-		"info":     Schema{"title": cfg.Title, "version": cfg.Version, "description": cfg.Description},
+		"info":     info,
+		"tags":     b.tags(entries),
 		"servers":  []any{Schema{"url": "/"}}, // relative to where the document came from
 		"security": keys,
 		"paths":    paths,
@@ -153,6 +174,17 @@ func Document(cfg Config, entries []Entry) []byte {
 	return append(body, '\n')
 }
 
+// tags returns the headings that operations stand under.
+func (b builder) tags(entries []Entry) []Tag {
+	list := []Tag{}
+	for _, t := range b.Tags {
+		if slices.ContainsFunc(entries, func(e Entry) bool { return e.Tag == t.Name }) {
+			list = append(list, t)
+		}
+	}
+	return list
+}
+
 // operation describes one route.
 func (b builder) operation(e Entry) Schema {
 	o := Schema{"operationId": e.ID, "tags": []string{e.Tag}, "summary": e.Summary, "responses": b.responses(e)}
@@ -166,11 +198,19 @@ func (b builder) operation(e Entry) Schema {
 	if p := parameters(e); len(p) > 0 {
 		o["parameters"] = p
 	}
+	if socket, ok := b.Sockets[e.ID]; ok {
+		// OpenAPI has no place for messages. They refuse unknown fields as bodies do.
+		b.seal(socket.Client)
+		o["x-websocket"] = Schema{"client": b.of(socket.Client), "server": b.of(socket.Server)}
+	}
 	if e.Body != nil {
 		o["requestBody"] = Schema{"required": !e.Optional, "content": b.forms(e.Body)}
 		if c := e.Body[0]; c.Media == "application/json" && !e.Loose {
 			b.seal(c.Of)
 		}
+	}
+	if example, ok := b.Examples[e.ID]; ok {
+		example.addTo(o, e)
 	}
 	switch {
 	case e.Public:

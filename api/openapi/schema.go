@@ -93,7 +93,7 @@ func (b builder) schema(t reflect.Type) Schema {
 // object is the schema of a struct: a reference if the type has a name that a reference can have.
 func (b builder) object(t reflect.Type) Schema {
 	name := b.name(t)
-	if name == "" || strings.ContainsRune(name, '[') {
+	if name == "" {
 		return b.fields(t)
 	}
 	if _, known := b.schemas[name]; !known {
@@ -103,14 +103,21 @@ func (b builder) object(t reflect.Type) Schema {
 	return Schema{"$ref": "#/components/schemas/" + name}
 }
 
-// name is what the document calls a type. Types that are not exported have a name like the others.
+// name is what the document calls a type. Types that are not exported have a name like the others. A generic type is
+// named by its parameter and itself: page[Job] is JobPage.
 func (b builder) name(t reflect.Type) string {
 	name := cmp.Or(b.Names[t], t.Name())
 	if name == "" {
 		return ""
 	}
-	return string(unicode.ToUpper(rune(name[0]))) + name[1:]
+	if generic, of, ok := strings.Cut(name, "["); ok {
+		of = strings.TrimSuffix(of, "]")
+		name = capitalized(of[strings.LastIndexByte(of, '.')+1:]) + capitalized(generic)
+	}
+	return capitalized(name)
 }
+
+func capitalized(name string) string { return string(unicode.ToUpper(rune(name[0]))) + name[1:] }
 
 // fields describes a struct. A field is required unless it is omitted when it is empty.
 func (b builder) fields(t reflect.Type) Schema {
@@ -268,6 +275,7 @@ var numeric = map[string]string{
 //	const=python      this string
 //	pattern=^[a-z]+$  text of this form, which has no space
 //	or=networkMode    what Config.Named has by this name may stand in place of the field's type
+//	deprecated        kept for clients of earlier versions
 //	noNUL             what Config.Named has by this name
 //
 // The core enforces the same bounds. A fuzzer that follows the document compares the two.
@@ -285,6 +293,8 @@ func (b builder) bound(s Schema, tag, field string) Schema {
 			s["enum"] = strings.Split(value, "|")
 		case name == "const", name == "pattern":
 			s[name] = value
+		case name == "deprecated":
+			s["deprecated"] = true
 		case name == "or":
 			instead = b.named(value, field)
 		default:

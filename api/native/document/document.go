@@ -22,11 +22,10 @@ import (
 // A Config is what the document says of one daemon.
 type Config struct {
 	Version        string
-	Limits         proto.Limits            // most that a container may have
-	NetworkMax     proto.NetworkMode       // widest network of a container
-	RuntimeClasses []proto.RuntimeClass    // that a container may have
-	Messages       []any                   // values of types of websocket messages from clients
-	Answers        []any                   // values of types of websocket messages to clients
+	Limits         proto.Limits         // most that a container may have
+	NetworkMax     proto.NetworkMode    // widest network of a container
+	RuntimeClasses []proto.RuntimeClass // that a container may have
+	Sockets        map[string]openapi.Socket
 	Bounds         map[string]schema       // more bounds that schema tags name
 	Names          map[reflect.Type]string // names of types, where they are not those of Go
 }
@@ -38,6 +37,8 @@ var (
 	descriptions []byte
 	//go:embed enums.json
 	enumsJSON []byte
+	//go:embed examples.json
+	examplesJSON []byte
 
 	comments = parse[map[string]string]("descriptions.json", descriptions)
 	enums    = parse[map[string][]string]("enums.json", enumsJSON)
@@ -65,13 +66,36 @@ func Build(cfg Config, edges ...api.Edge) []byte {
 		Description: "Stateful Linux containers for agents and the people who run them. Unknown fields and query " +
 			"keys are refused by name, except by the routes of hosted APIs (/v1/files, /v1/skills, /v1/messages). " +
 			"Every answer has a Request-Id header.",
-		Failure: failure{}, Messages: cfg.Messages, Answers: cfg.Answers,
+		License: "Apache-2.0", Tags: tags, Examples: examples(), Failure: failure{}, Sockets: cfg.Sockets,
 		Links: links, Names: cfg.Names, Named: named, Types: typeRules,
 		Enums: enums, Special: special, Comments: comments,
 		OneOf: map[reflect.Type][]any{
 			reflect.TypeFor[proto.BashContent](): {proto.BashResult{}, proto.BashError{}},
 			reflect.TypeFor[proto.ToolEnv]():     {map[string]string{}, []proto.ToolVariable{}}},
 	}, api.Documented(edges...))
+}
+
+// A Step is one operation of examples.json. The file is a story: a test sends its requests in order, and compares the
+// answers.
+type Step struct {
+	Operation string `json:"operation"`
+	// why no test without root, a registry or a model can send it; "": the test sends it
+	Unsent string `json:"unsent,omitempty"`
+	openapi.Example
+}
+
+// Steps returns the steps of examples.json.
+func Steps() []Step { return parse[[]Step]("examples.json", examplesJSON) }
+
+// examples returns the first example of each operation.
+func examples() map[string]openapi.Example {
+	all := map[string]openapi.Example{}
+	for _, s := range Steps() {
+		if _, has := all[s.Operation]; !has {
+			all[s.Operation] = s.Example
+		}
+	}
+	return all
 }
 
 // special holds types whose JSON does not follow from their fields.
