@@ -1,14 +1,11 @@
 package api
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 )
-
-// exposedHeaders are the headers of answers that a page of an allowed origin may read. The star stands for all, as
-// those of an upstream, since pages send no cookies here. The names are for browsers that do not know it.
-const exposedHeaders = "*, Request-Id, Retry-After, X-Should-Retry, Content-Disposition, Content-Range, Location, " +
-	"Mcp-Session-Id"
 
 // shareAnswer lets a page of an origin in Config.Origins read the answer. It reports whether the request is the
 // browser's question before such a page's request (CORS preflight), which carries no API key, and answers it.
@@ -23,7 +20,9 @@ func (s *Server) shareAnswer(x *exchange) (answered bool) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin[0])
-	h.Set("Access-Control-Expose-Headers", exposedHeaders)
+	// The API takes no cookies of its own. A proxy in front may, and its pages send them.
+	h.Set("Access-Control-Allow-Credentials", "true")
+	x.shared = true
 	if x.r.Method != http.MethodOptions || x.r.Header.Get("Access-Control-Request-Method") == "" {
 		return false
 	}
@@ -41,4 +40,12 @@ func (s *Server) shareAnswer(x *exchange) (answered bool) {
 	h.Set("Access-Control-Max-Age", "600")
 	x.WriteHeader(http.StatusNoContent)
 	return true
+}
+
+// exposeHeaders lets the page that the answer is for read all its headers, as those of an upstream. It names each,
+// since a star means nothing to a request with credentials.
+func (x *exchange) exposeHeaders() {
+	if h := x.Header(); x.shared {
+		h.Set("Access-Control-Expose-Headers", strings.Join(slices.Sorted(maps.Keys(h)), ", "))
+	}
 }

@@ -111,12 +111,18 @@ func (s *Server) fail(x *exchange, err error) {
 	}
 }
 
-// write writes a failure as a page to a browser, and as JSON to other clients.
+// write writes a failure as a page to a browser, and as JSON to other clients. A dialect without pages has one for
+// paths that no route serves, where people look first.
 func write(x *exchange, d Dialect, f Failure) error {
-	if d.Page == nil || !strings.Contains(x.r.Header.Get("Accept"), "text/html") {
+	page := d.Page
+	if page == nil && x.unrouted && (x.r.Method == http.MethodGet || x.r.Method == http.MethodHead) {
+		x.Header().Add("Vary", "Accept")
+		page = x.table.lostPage
+	}
+	if page == nil || !prefersPage(x.r) {
 		return JSON(x, f.Status, d.Body(f))
 	}
-	body, h := d.Page(f), x.Header()
+	body, h := page(f), x.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")

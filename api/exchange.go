@@ -39,6 +39,8 @@ type exchange struct {
 	status   int // 0 until something is written
 	bytes    int64
 	hijacked bool
+	shared   bool  // a page of an allowed origin reads the answer
+	unrouted bool  // no route serves the path and method
 	over     bool  // the key has ended; only the error is still to be written
 	lost     bool  // a write failed because of the client
 	cut      bool  // the answer failed after it had started
@@ -124,6 +126,7 @@ func (x *exchange) Unwrap() http.ResponseWriter { return x.ResponseWriter }
 func (x *exchange) WriteHeader(status int) {
 	if x.status == 0 && status >= 200 {
 		x.status = status
+		x.exposeHeaders()
 	}
 	x.extendDeadline()
 	x.ResponseWriter.WriteHeader(status)
@@ -198,6 +201,7 @@ func (x *exchange) route() string {
 func (x *exchange) startAnswer() {
 	if x.status == 0 {
 		x.status = http.StatusOK
+		x.exposeHeaders()
 	}
 	x.extendDeadline()
 }

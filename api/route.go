@@ -210,6 +210,7 @@ func (t *table) refuse(x *exchange) error {
 
 // noRoute distinguishes a wrong method from an unknown path.
 func noRoute(x *exchange, allowed []string) error {
+	x.unrouted = true
 	if len(allowed) == 0 {
 		return proto.Errorf(proto.NotFound, "", "", "There is no such endpoint; check the path.")
 	}

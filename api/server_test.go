@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -453,18 +454,65 @@ func TestPagesOfAnOriginMayReadAnswers(t *testing.T) {
 	for status, header := range map[int][]string{200: {"Origin", page}, 401: {"Origin", page, "X-Api-Key", ""}} {
 		res, _ := s.do(t, "GET", "/v1/shout/who", "", header...)
 		if res.StatusCode != status || res.Header.Get("Access-Control-Allow-Origin") != page ||
+			res.Header.Get("Access-Control-Allow-Credentials") != "true" ||
 			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Request-Id") ||
-			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Mcp-Session-Id") {
+			!strings.Contains(res.Header.Get("Access-Control-Expose-Headers"), "Content-Type") ||
+			strings.Contains(fmt.Sprint(res.Header), "*") {
 			t.Errorf("%d with %v, want %d", res.StatusCode, res.Header, status)
 		}
 	}
-	for _, refused := range [][]string{{"OPTIONS", "/v1/shout/echo", "https://other.example.org"},
-		{"OPTIONS", "/v1/nothing", page}, {"GET", "/v1/shout/who", "null"}} {
+	refusals := [][]string{{"OPTIONS", "/v1/nothing", page}, {"GET", "/v1/shout/who", "null"}}
+	for _, like := range []string{"https://other.example.org", page + ".evil.example", "https://evil-app.example.org",
+		"http://app.example.org", page + ":8443", page + "/", page + ", https://evil.example", "*", "https://*"} {
+		refusals = append(refusals, []string{"OPTIONS", "/v1/shout/echo", like}, []string{"GET", "/v1/shout/who", like})
+	}
+	for _, refused := range refusals {
 		preflight[3] = refused[2]
 		res, _ := s.do(t, refused[0], refused[1], "", preflight...)
 		if res.Header.Get("Access-Control-Allow-Methods") != "" || res.StatusCode == 204 ||
 			refused[2] != page && res.Header.Get("Access-Control-Allow-Origin") != "" {
 			t.Errorf("%v: %d with %v", refused, res.StatusCode, res.Header)
 		}
+	}
+}
+
+// TestUnknownPathsForBrowsers checks that a person in a browser sees a page where no route is, and every other client
+// and every route that exists answers in JSON.
+func TestUnknownPathsForBrowsers(t *testing.T) {
+	s := newSite(t, failing())
+	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,*/*;q=0.8"
+	for _, c := range []struct {
+		method, path, accept string
+		status               int
+		media                string
+	}{
+		{"GET", "/", browser, 404, "text/html; charset=utf-8"},
+		{"GET", "/v1/nothing", browser, 404, "text/html; charset=utf-8"},
+		{"GET", "/v1//nothing", browser, 404, "text/html; charset=utf-8"},
+		{"GET", "/v1/shout/echo", browser, 405, "text/html; charset=utf-8"},
+		{"GET", "/v1/nothing", "", 404, "application/json"},
+		{"GET", "/v1/nothing", "*/*", 404, "application/json"},
+		{"GET", "/v1/nothing", "application/json, text/plain, */*", 404, "application/json"},
+		{"GET", "/v1/nothing", "application/json, text/html", 404, "application/json"},
+		{"GET", "/v1/nothing", "application/json, text/html;q=0.9", 404, "application/json"},
+		{"GET", "/v1/nothing", "text/html;q=0", 404, "application/json"},
+		{"GET", "/v1/nothing", "text/html;q=x", 404, "application/json"},
+		{"POST", "/v1/nothing", browser, 404, "application/json"},
+	} {
+		res, body := s.do(t, c.method, c.path, "", "Accept", c.accept)
+		if res.StatusCode != c.status || res.Header.Get("Content-Type") != c.media {
+			t.Errorf("%+v: %d %s %s", c, res.StatusCode, res.Header.Get("Content-Type"), body)
+		}
+		if c.method == "GET" && !slices.Contains(res.Header.Values("Vary"), "Accept") {
+			t.Errorf("%+v: a cache may give one form to a client of the other: %v", c, res.Header)
+		}
+		if c.media != "application/json" && !strings.HasPrefix(res.Header.Get("Content-Security-Policy"),
+			"default-src 'none'") {
+			t.Errorf("%+v: %v", c, res.Header)
+		}
+	}
+	if res, body := s.do(t, "GET", "/v1/shout/who", "", "Accept", browser, "X-Api-Key", ""); res.StatusCode != 401 ||
+		res.Header.Get("Content-Type") != "application/json" {
+		t.Errorf("a route without a key: %d %s", res.StatusCode, body)
 	}
 }

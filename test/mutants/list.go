@@ -115,6 +115,10 @@ var all = []Mutant{
 		"auth/tenant-as-admin", "api TestAdminRoutes"},
 	{"origin: pages of any host", []Edit{{"api/origin.go", "strings.EqualFold(u.Host, host) && IsOwnName(host)",
 		"IsOwnName(host)"}}, "websocket/foreign-origin", "api TestSocketOrigin"},
+	{"origin: any page reads answers", []Edit{
+		{"api/cors.go", "if len(s.cfg.Origins) == 0 {", "if false {"},
+		{"api/cors.go", "len(origin) != 1 || !s.cfg.Origins.lists(origin[0])", "len(origin) != 1"},
+	}, "http/cross-origin", "api TestPagesOfAnOriginMayReadAnswers"},
 	{"origin: pages of a rebound name", []Edit{{"api/origin.go", "strings.EqualFold(u.Host, host) && IsOwnName(host)",
 		"strings.EqualFold(u.Host, host)"}}, "http/mcp-origin", "api/mcp TestOrigin"},
 	{"owner: containers", []Edit{{"session/sessions.go", "if !ok || s.owner != owner {", "if !ok {"}},
