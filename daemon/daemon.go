@@ -25,6 +25,7 @@ import (
 	"berth/api/e2b/access"
 	"berth/api/e2b/templates"
 	"berth/api/librechat"
+	"berth/api/manual"
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/api/ports"
@@ -36,6 +37,7 @@ import (
 	"berth/daemon/acme"
 	"berth/daemon/certs"
 	"berth/daemon/traces"
+	"berth/docs"
 	"berth/egress"
 	"berth/egress/proxy"
 	"berth/events"
@@ -608,6 +610,15 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		MaxFileBytes: store.MaxFileBytes(), Log: d.cfg.Log})
 	d.keep(chat)
 	decided := approvals.New(approvals.Config{Desk: d.desk, Bridge: d.bridge, Tools: d.tools})
+	own, document := native.Open(native.Config{
+		Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
+		Images: d.machine.images, Builds: d.builds, Registries: d.registries,
+		Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
+		Keys: d.keys, Quotas: quotas{d.keys, d.machine.space}, Audit: d.audit, Events: d.events,
+		Stats: d.stats, Webhooks: d.webhooks,
+		Ports: dialed, Apps: apps, Version: d.cfg.Version,
+		Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
+	}, operations, hosted, decided)
 	d.server, err = api.New(api.Config{
 		Auth: d.authenticator(), Challenge: d.challenge(), Audit: d.audit, Hide: d.sessions.Hide,
 		Metrics: d.metrics.registry, Log: d.cfg.Log,
@@ -615,16 +626,8 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Origins:     d.origins,
 		Raws:        []api.Raw{foreign.Match, apps.Match},
 		Edges: []api.Edge{
-			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(), decided,
-			native.New(native.Config{
-				Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
-				Images: d.machine.images, Builds: d.builds, Registries: d.registries,
-				Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
-				Keys: d.keys, Quotas: quotas{d.keys, d.machine.space}, Audit: d.audit, Events: d.events,
-				Stats: d.stats, Webhooks: d.webhooks,
-				Ports: dialed, Apps: apps, Version: d.cfg.Version,
-				Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
-			}, operations, hosted, decided),
+			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(), decided, own,
+			manual.New(manual.Config{Document: document, Guides: docs.Files}),
 		},
 	})
 	return err
