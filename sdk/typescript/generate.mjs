@@ -7,7 +7,7 @@ import { readFileSync } from 'node:fs'
 const unused = new Set(['AuditEgress', 'AuditEntry', 'AuditExec', 'AuditHead', 'ClientMessage',
   'DaemonMessage', 'Use', 'ToolUseOnce', 'Result', 'Failure', 'Script',
   'Execution', 'OneShot', 'Message', 'Rotation', 'ChangeTool', 'CreateTool', 'Tool', 'ToolConfiguration', 'ToolField',
-  'ToolRun', 'ToolRunError', 'ToolRunPage', 'ToolRunRequest', 'ToolVariable'])
+  'ToolPage', 'ToolRun', 'ToolRunError', 'ToolRunPage', 'ToolRunRequest', 'ToolVariable'])
 // Names that mean something else in JavaScript,
 // or in the SDK.
 const renamed = { CodeContext: 'ContextInfo', Error: 'ErrorInfo', Event: 'ExecEvent', Image: 'ImageInfo' }

@@ -37,9 +37,11 @@ export interface Approval {
 }
 
 /** What waits for a decision, newest first. */
-export interface ApprovalList {
+export interface ApprovalPage {
   data: Approval[]
   hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** An Approving approves. */
@@ -169,9 +171,14 @@ export interface BuildEvent {
 
 /** The builds of a caller that wait or run, and what the daemon keeps of earlier ones. */
 export interface BuildList {
+  /** The same as data. */
   builds: Build[]
   /** After the last build. */
   cache: BuildCache
+  data: Build[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** A BuildLogPart is output of a step. */
@@ -209,14 +216,6 @@ export interface BuildStepState {
 export interface CallError {
   message: string
   type: string
-}
-
-/** One page of a list. */
-export interface CallPage {
-  data: ToolCall[]
-  hasMore: boolean
-  /** Value of after for the next page; null on the last one. */
-  nextAfter: string | null
 }
 
 export interface CancelledBuild {
@@ -367,6 +366,14 @@ export interface ContextInfo {
   state: string
   /** The user that it runs as. */
   user: string
+}
+
+/** One page of a list. */
+export interface CodeContextPage {
+  data: ContextInfo[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** CodeTools are the tools of the host that code in a container may call. Only listed tools can be called. */
@@ -780,6 +787,14 @@ export interface Exec {
   user: string
 }
 
+/** One page of a list. */
+export interface ExecPage {
+  data: Exec[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
+}
+
 /**
  * An ExecResult is the answer to a command that has ended. Its result is the block that hosted code execution answers
  * with.
@@ -842,6 +857,14 @@ export interface FeedEvent {
     | 'container.forked' | 'snapshot.created' | 'snapshot.deleted' | 'exec.started' | 'exec.ended' | 'files.changed'
     | 'file.stored' | 'file.deleted' | 'approval.parked' | 'approval.decided' | 'tool_call.ended' | 'port.opened'
     | 'port.closed' | 'gap' | 'webhook.disabled'
+}
+
+/** One page of a list. */
+export interface FeedEventPage {
+  data: FeedEvent[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** A FeedExec is what an event tells of a command. */
@@ -992,6 +1015,14 @@ export interface ImageLine {
   total?: number
 }
 
+/** One page of a list. */
+export interface ImagePage {
+  data: ImageInfo[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
+}
+
 /** Info is what a daemon reports about itself. The edge fills zero fields with the defaults of the core. */
 export interface Info {
   defaultImage: string
@@ -1069,6 +1100,14 @@ export interface JobSummary {
   updatedAt: string
 }
 
+/** One page of a list. */
+export interface JobSummaryPage {
+  data: JobSummary[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
+}
+
 /** A Key describes an API key. Its secret is not stored. */
 export interface Key {
   /** May make and revoke keys, and change what concerns the whole daemon, such as images. */
@@ -1111,6 +1150,14 @@ export interface KeyAndSecret {
   revokedAt: string | null
   /** What requests carry. Only this answer has it. */
   secret: string
+}
+
+/** One page of a list. */
+export interface KeyPage {
+  data: Key[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** A KeyStatus is a key and what it uses. */
@@ -1202,11 +1249,12 @@ export interface Limits {
 /** What a directory holds. */
 export interface Listing {
   data: FileInfo[]
+  hasMore: boolean
   /** Value of after for the next page; null on the last one. */
   nextAfter: string | null
   /** Directories that were left out: unreadable, too deep, or with too long a path. */
   skippedDirectories?: number
-  /** There is more than this page has. */
+  /** The same as hasMore. */
   truncated: boolean
 }
 
@@ -1344,6 +1392,14 @@ export interface Port {
    * public.
    */
   url?: string
+}
+
+/** One page of a list. */
+export interface PortPage {
+  data: Port[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /**
@@ -1510,6 +1566,14 @@ export interface Registry {
   username: string
 }
 
+/** One page of a list. */
+export interface RegistryPage {
+  data: Registry[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
+}
+
 /** RestoreContainer is a request to give a container the files of a snapshot. */
 export interface RestoreContainer {
   /** ID or name. */
@@ -1539,6 +1603,14 @@ export interface Shell {
   pid: number
   startedAt: string
   user: string
+}
+
+/** One page of a list. */
+export interface ShellPage {
+  data: Shell[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** A SignPort asks for a signed URL. */
@@ -1584,6 +1656,14 @@ export interface Snapshot {
    * otherwise: with simple quotas, which are the default from Linux 6.12 on.
    */
   sizeBytes?: number
+}
+
+/** One page of a list. */
+export interface SnapshotPage {
+  data: Snapshot[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** Stats are what a container uses at one moment. A number that is not known is null. */
@@ -1641,6 +1721,14 @@ export interface StatsNetwork {
   sentBytes: number
 }
 
+/** One page of a list. */
+export interface StatsPage {
+  data: Stats[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
+}
+
 /** A ToolCall is one call of a tool by code in a container. Secrets of the container are replaced in all fields. */
 export interface ToolCall {
   containerId: string
@@ -1660,6 +1748,14 @@ export interface ToolCall {
   startedAt?: string
   state: 'parked' | 'approved' | 'running' | 'succeeded' | 'failed' | 'refused' | 'expired' | 'canceled' | 'lost'
   tool: string
+}
+
+/** One page of a list. */
+export interface ToolCallPage {
+  data: ToolCall[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /**
@@ -1729,6 +1825,14 @@ export interface WebhookDelivery {
     | 'port.closed' | 'gap' | 'webhook.disabled'
 }
 
+/** One page of a list. */
+export interface WebhookPage {
+  data: Webhook[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
+}
+
 /** A WindowSize is the size of a terminal in character cells. */
 export interface WindowSize {
   /** 1 to 65535. */
@@ -1745,6 +1849,14 @@ export interface Workspace {
   id: string
   /** It stays when its container goes. */
   kept: boolean
+}
+
+/** One page of a list. */
+export interface WorkspacePage {
+  data: Workspace[]
+  hasMore: boolean
+  /** Value of after for the next page; null on the last one. */
+  nextAfter: string | null
 }
 
 /** How many bytes standard input took. */
