@@ -19,6 +19,7 @@ include mk/bench.mk
 include mk/image.mk
 include mk/sdk-python.mk
 include mk/sdk-typescript.mk
+include mk/module.mk
 include mk/release.mk
 
 $(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
