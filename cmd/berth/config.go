@@ -157,17 +157,21 @@ func showConfig(out *term.Output, in inputs, dir string) error {
 		fmt.Fprintln(os.Stderr, term.PrintableLines(err.Error()))
 		fmt.Fprintln(os.Stderr, "berth: the configuration has faults; no daemon would take it")
 	}
-	head := []string{"KEY", "VALUE", "FROM", "IN THE FILE NOW"}
-	if perr := term.PrintList(out, list, head, func(s shownSetting) []string {
+	if perr := term.PrintList(out, list, shownColumns); perr != nil || err == nil {
+		return perr
+	}
+	return app.ExitError{Status: app.StatusUnhealthy}
+}
+
+var shownColumns = term.Columns[shownSetting]{
+	Head: []string{"KEY", "VALUE", "FROM", "IN THE FILE NOW"},
+	Row: func(s shownSetting) []string {
 		next := s.Next
 		if s.Needs != "" {
 			next += " (needs a " + s.Needs + ")"
 		}
 		return []string{s.Key, s.Value, s.From.String(), next}
-	}); perr != nil || err == nil {
-		return perr
-	}
-	return app.ExitError{Status: app.StatusUnhealthy}
+	},
 }
 
 // showOptions returns all settings in the order of the example.
