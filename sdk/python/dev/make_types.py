@@ -20,7 +20,7 @@ TARGET = pathlib.Path(__file__).parent.parent / "src" / "berth" / "types.py"
 
 # What the methods answer, and what their arguments may hold. Types that these name come along.
 ROOTS = """
-Approval AllowedTool Build BuildCache BuildEvent BuildList CodeContext CodeTools Commit Container ContainerStats
+Approval AllowedTool Build BuildCache BuildEvent CodeContext CodeTools Commit Container ContainerStats
 DaemonMessage Exec ExecResult FeedEvent FileEvent FileInfo FoundFiles FoundLines Image ImageLine Info JobSummary Key
 KeyAndSecret KeyStatus LeaseRequest Limits Manifest Network NetworkSecret NewWebhook Outcome Port PortURL Progress
 PublicPorts PublishedPorts Published Quota QuotaChange Registry Shell Snapshot Stats Tool ToolCall ToolConfiguration

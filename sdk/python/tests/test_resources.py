@@ -92,7 +92,7 @@ def test_keys_webhooks_audit(client: Client, sandbox: Sandbox) -> None:
 def test_daemon(client: Client, sandbox: Sandbox, tmp_path: Path) -> None:
     assert client.info().default_image == "base" and "base" in [i.name for i in client.images.list()]
     assert sandbox.id in [s.container_id for s in client.stats()] and client.workspaces()
-    assert client.builds.list().builds == []
+    assert client.builds.list() == []
     snapshot = sandbox.snapshot()
     image = client.snapshots.commit(snapshot.id, "sdk-made")
     assert image.name == "sdk-made" and client.snapshots.export(snapshot.id, tmp_path / "x.tar").stat().st_size > 1000

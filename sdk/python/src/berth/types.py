@@ -12,16 +12,16 @@ from typing import Any, Literal
 
 __all__ = [
     "AllowedTool", "Approval", "Artifact", "AuditCall", "AuditPort", "BashError", "BashOutput", "BashResult",
-    "Build", "BuildCache", "BuildError", "BuildEvent", "BuildList", "BuildLogPart", "BuildProgressPart",
-    "BuildStepState", "CallError", "CodeContext", "CodeTools", "Commit", "Container", "ContainerRef",
-    "ContainerStats", "DaemonMessage", "Decision", "Difference", "Display", "End", "Error", "ErrorDetail", "Exec",
-    "ExecResult", "FeedEvent", "FeedExec", "FileEvent", "FileInfo", "FoundFiles", "FoundLines", "GrepEvent",
-    "GrepSummary", "Image", "ImageLine", "Info", "Isolation", "JobExec", "JobSummary", "Key", "KeyAndSecret",
-    "KeyStatus", "KeyUsage", "Lease", "LeaseRequest", "Limits", "Logs", "Manifest", "Network", "NetworkSecret",
-    "NewWebhook", "NextAction", "Outcome", "Output", "Port", "PortURL", "Progress", "PublicPorts", "Published",
-    "PublishedPorts", "Quota", "QuotaChange", "Registry", "Shell", "Snapshot", "Stats", "StatsCPU", "StatsDisk",
-    "StatsMemory", "StatsNetwork", "Tool", "ToolCall", "ToolConfiguration", "ToolField", "ToolProvider", "ToolRun",
-    "ToolRunError", "ToolSpec", "ToolVariable", "Webhook", "WebhookDelivery", "WindowSize", "Workspace",
+    "Build", "BuildCache", "BuildError", "BuildEvent", "BuildLogPart", "BuildProgressPart", "BuildStepState",
+    "CallError", "CodeContext", "CodeTools", "Commit", "Container", "ContainerRef", "ContainerStats",
+    "DaemonMessage", "Decision", "Difference", "Display", "End", "Error", "ErrorDetail", "Exec", "ExecResult",
+    "FeedEvent", "FeedExec", "FileEvent", "FileInfo", "FoundFiles", "FoundLines", "GrepEvent", "GrepSummary",
+    "Image", "ImageLine", "Info", "Isolation", "JobExec", "JobSummary", "Key", "KeyAndSecret", "KeyStatus",
+    "KeyUsage", "Lease", "LeaseRequest", "Limits", "Logs", "Manifest", "Network", "NetworkSecret", "NewWebhook",
+    "NextAction", "Outcome", "Output", "Port", "PortURL", "Progress", "PublicPorts", "Published", "PublishedPorts",
+    "Quota", "QuotaChange", "Registry", "Shell", "Snapshot", "Stats", "StatsCPU", "StatsDisk", "StatsMemory",
+    "StatsNetwork", "Tool", "ToolCall", "ToolConfiguration", "ToolField", "ToolProvider", "ToolRun", "ToolRunError",
+    "ToolSpec", "ToolVariable", "Webhook", "WebhookDelivery", "WindowSize", "Workspace",
 ]
 
 
@@ -201,15 +201,6 @@ class BuildEvent:
     progress: BuildProgressPart | None = None
     step: BuildStepState | None = None
     warning: str | None = None
-
-
-@dataclass(kw_only=True, slots=True)
-class BuildList:
-    """The builds of a caller that wait or run, and what the daemon keeps of earlier ones."""
-
-    builds: list[Build]
-    cache: BuildCache
-    """After the last build."""
 
 
 @dataclass(kw_only=True, slots=True)

@@ -17,7 +17,7 @@ from .._retry import new_key
 from .._wire import body, decode, decode_list
 from ..errors import ConnectionFailedError, from_json
 from ..types import (
-    Approval, BuildEvent, BuildList, FeedEvent, Image, ImageLine, Key, KeyAndSecret, KeyStatus, NewWebhook, Quota,
+    Approval, Build, BuildEvent, FeedEvent, Image, ImageLine, Key, KeyAndSecret, KeyStatus, NewWebhook, Quota,
     QuotaChange, Snapshot, Tool, ToolConfiguration, ToolRun, Webhook,
 )
 from . import _io
@@ -177,9 +177,10 @@ def _pack(directory: Path) -> bytes:
 class AsyncBuilds(_Part):
     """Builds of images that wait or run. They need an admin key."""
 
-    async def list(self) -> BuildList:
-        """Lists the builds of the key, and what the daemon keeps of earlier ones."""
-        return decode(BuildList, await self._transport.get("/v1/images/builds"))
+    async def list(self) -> builtins.list[Build]:
+        """Lists the builds of the key."""
+        answer = await self._transport.get("/v1/images/builds")
+        return decode_list(Build, answer.get("data", answer.get("builds")))  # builds: of an older daemon
 
     async def cancel(self, id: str) -> None:
         """Cancels a build."""
@@ -319,8 +320,9 @@ class AsyncApprovals(_Part):
     async def list(self, *, kind: Literal["network", "tool_call", "tool_run"] | None = None,
                    container: str | None = None) -> builtins.list[Approval]:
         """Lists what waits, newest first."""
-        answer = await self._transport.get("/v1/approvals", kind=kind, container=container)
-        return decode_list(Approval, answer["data"])
+        pages = self._transport.pages("/v1/approvals", kind=kind, container=container)
+        async with aclosing(pages) as listed:
+            return [decode(Approval, a) async for a in listed]
 
     async def get(self, id: str) -> Approval:
         """Describes an approval."""

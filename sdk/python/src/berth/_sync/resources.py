@@ -18,7 +18,7 @@ from .._retry import new_key
 from .._wire import body, decode, decode_list
 from ..errors import ConnectionFailedError, from_json
 from ..types import (
-    Approval, BuildEvent, BuildList, FeedEvent, Image, ImageLine, Key, KeyAndSecret, KeyStatus, NewWebhook, Quota,
+    Approval, Build, BuildEvent, FeedEvent, Image, ImageLine, Key, KeyAndSecret, KeyStatus, NewWebhook, Quota,
     QuotaChange, Snapshot, Tool, ToolConfiguration, ToolRun, Webhook,
 )
 from . import _io
@@ -178,9 +178,10 @@ def _pack(directory: Path) -> bytes:
 class Builds(_Part):
     """Builds of images that wait or run. They need an admin key."""
 
-    def list(self) -> BuildList:
-        """Lists the builds of the key, and what the daemon keeps of earlier ones."""
-        return decode(BuildList, self._transport.get("/v1/images/builds"))
+    def list(self) -> builtins.list[Build]:
+        """Lists the builds of the key."""
+        answer = self._transport.get("/v1/images/builds")
+        return decode_list(Build, answer.get("data", answer.get("builds")))  # builds: of an older daemon
 
     def cancel(self, id: str) -> None:
         """Cancels a build."""
@@ -320,8 +321,9 @@ class Approvals(_Part):
     def list(self, *, kind: Literal["network", "tool_call", "tool_run"] | None = None,
                    container: str | None = None) -> builtins.list[Approval]:
         """Lists what waits, newest first."""
-        answer = self._transport.get("/v1/approvals", kind=kind, container=container)
-        return decode_list(Approval, answer["data"])
+        pages = self._transport.pages("/v1/approvals", kind=kind, container=container)
+        with closing(pages) as listed:
+            return [decode(Approval, a) for a in listed]
 
     def get(self, id: str) -> Approval:
         """Describes an approval."""
