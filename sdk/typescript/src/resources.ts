@@ -1,4 +1,4 @@
-import { type Approval, type Build, type BuildCache, type BuildEvent, type ChangeKey, type ChangeWebhook,
+import { type Approval, type Build, type BuildEvent, type ChangeKey, type ChangeWebhook,
   type CreateKey, type CreateWebhook, type FeedEvent, type ImageInfo, type ImageLine, type Key, type KeyAndSecret,
   type KeyStatus, type NewWebhook, type Snapshot, type Webhook } from './types.js'
 import { ConnectionFailedError, errorOf } from './errors.js'
@@ -229,9 +229,7 @@ export class Builds extends Resource {
 
   /** list returns your builds that wait or run. */
   async list (options: CallOptions = {}): Promise<Build[]> {
-    const { builds } = await this.transport.json<{ builds: Build[], cache: BuildCache }>({ path: ['images', 'builds'],
-      ...options })
-    return builds
+    return this.listAll(['images', 'builds'], options)
   }
 
   /** cancel ends a build. */
@@ -360,7 +358,7 @@ export class Approvals extends Resource {
   /** list returns what waits, newest first. */
   async list (options: CallOptions & { kind?: Approval['kind'], container?: string } = {}): Promise<Approval[]> {
     const { signal, ...query } = options
-    return (await this.transport.json<{ data: Approval[] }>({ path: ['approvals'], query, signal })).data
+    return this.listAll(['approvals'], { signal }, query)
   }
 
   async get (id: string, options: CallOptions = {}): Promise<Approval> {
