@@ -160,6 +160,8 @@ func upload(t *testing.T, d *server, size int) int {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Api-Key", d.Key)
+	req.Header.Set("anthropic-version", "2023-06-01")
+	req.Header.Set("anthropic-beta", "files-api-2025-04-14")
 	req.Header.Set("Content-Type", form.FormDataContentType())
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
