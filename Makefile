@@ -7,13 +7,15 @@ LDFLAGS := -s -w -X main.version=$(VERSION)
 GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './runtimes/*' \
 		-not -path './builder/*' -not -path './.cache/*' \
 		-not -path './test/sdktest/*' -not -name '*_test.go') \
-	$(shell find sandbox-image code/driver tools/bridge/inside -type f -not -name '*.go') go.mod go.sum
+	$(shell find sandbox-image code/driver tools/bridge/inside console/web -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test test-browser test-e2b-frameworks test-generators quick mutants check lint serve doctor clean help
+.PHONY: all demo test test-browser test-console test-e2b-frameworks test-generators quick mutants check lint serve doctor
+.PHONY: clean help
 all: setup $(BIN)/berth $(BIN)/berth-guest runtimes builder ## build everything but gVisor into bin/
 
 include mk/setup.mk
+include mk/console.mk
 include mk/runtimes.mk
 include mk/bench.mk
 include mk/image.mk
@@ -22,7 +24,7 @@ include mk/sdk-typescript.mk
 include mk/module.mk
 include mk/release.mk
 
-$(BIN)/berth: $(GO_SOURCES) | $(BIN) setup
+$(BIN)/berth: $(GO_SOURCES) $(CONSOLE_LIBS) | $(BIN) setup
 	@echo "building berth (about 3 minutes the first time)"
 	@CGO_ENABLED=0 go build -trimpath -ldflags '$(LDFLAGS)' -o $@ ./cmd/berth
 
@@ -57,6 +59,12 @@ test-browser: all setup-browser ## visit ports of containers with Chromium (2 GB
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 40m -v ./test/browser
+
+test-console: all setup-browser ## visit every page of the web console with Chromium (1 GB of disk, 5 minutes)
+	@mkdir -p .cache/images
+	@./bin/berth image build base --quiet --output .cache/images/base.tar
+	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
+		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 20m -v ./test/consoletest
 
 test-e2b-frameworks: all setup-test ## work through four frameworks' E2B clients (1.5 GB of disk, 10 minutes first)
 	@mkdir -p .cache/images

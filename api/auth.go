@@ -25,11 +25,23 @@ type Authenticator interface {
 // maxKeysTried bounds how many keys of one request are tried, against guessing.
 const maxKeysTried = 4
 
-// authenticate accepts a key in either header. Clients send both when a proxy adds one; one valid key is enough.
-func (s *Server) authenticate(r *http.Request, e *Edge) (c Caller, err error) {
-	err = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as "+
-		"Authorization: Bearer.")
+// errNoKey is the answer to a request without a credential.
+var errNoKey = proto.Errorf(proto.Unauthenticated, "", "", "An API key is required: send it as X-Api-Key or as "+
+	"Authorization: Bearer.")
+
+// authenticate accepts a key in either header. Clients send both when a proxy adds one; one valid key is enough. A
+// request without a key may have the console's cookie, see cookie.go; then life ends with the login.
+func (s *Server) authenticate(r *http.Request, e *Edge) (c Caller, life context.Context, err error) {
 	keys := keysOf(r)
+	if len(keys) == 0 && e != nil && e.Browser && s.cfg.Logins != nil {
+		return s.authenticateBrowser(r)
+	}
+	c, err = s.authenticateKeys(r, e, keys)
+	return c, nil, err
+}
+
+func (s *Server) authenticateKeys(r *http.Request, e *Edge, keys []string) (c Caller, err error) {
+	err = errNoKey
 	for _, key := range keys[:min(len(keys), maxKeysTried)] {
 		if e != nil && e.Key != nil {
 			key = e.Key(key)
@@ -47,30 +59,38 @@ var errKeyEnded = proto.Errorf(proto.Unauthenticated, "", "", "The API key was r
 // errTokenEnded ends requests whose access token expires while they run.
 var errTokenEnded = proto.Errorf(proto.Unauthenticated, "", "", "The access token has expired.")
 
-// bindCaller attaches the caller to a request and ends the request together with the caller's key. Then streams end,
-// and further reads and writes of the handler fail.
-func (s *Server) bindCaller(x *exchange, c Caller) {
+// errLoginEnded ends requests of a browser that logs out while they run.
+var errLoginEnded = proto.Errorf(proto.Unauthenticated, "", "", "This browser was logged out.")
+
+// bindCaller attaches the caller to a request and ends the request together with the caller's key, and with the login
+// whose life that is, if it is not nil. Then streams end, and further reads and writes of the handler fail.
+func (s *Server) bindCaller(x *exchange, c Caller, life context.Context) {
 	ctx, cancel := context.WithCancelCause(proto.WithCaller(x.r.Context(), c))
 	stop := context.AfterFunc(s.cfg.Auth.Life(c.KeyID), func() { cancel(errKeyEnded) })
-	expiry := func() bool { return true }
+	leave, expiry := func() bool { return true }, func() bool { return true }
+	if life != nil {
+		leave = context.AfterFunc(life, func() { cancel(errLoginEnded) })
+	}
 	if !c.Ends.IsZero() {
 		expiry = time.AfterFunc(time.Until(c.Ends), func() { cancel(errTokenEnded) }).Stop
 	}
 	x.owner, x.r = c.Owner, x.r.WithContext(ctx)
 	x.releaseCaller = func() {
 		stop()
+		leave()
 		expiry()
 		cancel(nil)
 	}
 }
 
-// keyEnded returns errKeyEnded if the key of the request of ctx is no longer valid, and errTokenEnded if its token is
-// not.
+// keyEnded returns errKeyEnded if the key of the request of ctx is no longer valid, and likewise errTokenEnded and
+// errLoginEnded.
 func keyEnded(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	if cause := context.Cause(ctx); cause == error(errKeyEnded) || cause == error(errTokenEnded) {
+	switch cause := context.Cause(ctx); cause {
+	case error(errKeyEnded), error(errTokenEnded), error(errLoginEnded):
 		return cause
 	}
 	return nil

@@ -111,12 +111,12 @@ func (s *Server) serveOn(t *table, e *Edge, route Route) http.HandlerFunc {
 
 // admit finds the caller of a request, and binds the request to the caller's key. A refused key is audited.
 func (s *Server) admit(x *exchange) (Caller, error) {
-	c, err := s.authenticate(x.r, x.edge)
+	c, life, err := s.authenticate(x.r, x.edge)
 	if err != nil {
 		s.auditRefusedKey(x, err)
 		return c, err
 	}
-	s.bindCaller(x, c)
+	s.bindCaller(x, c, life)
 	return c, nil
 }
 

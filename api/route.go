@@ -123,6 +123,9 @@ type Edge struct {
 	Dialect  Dialect
 	Check    func(r *http.Request) error // runs for each request to its routes, after the API key; may be nil
 
+	// Browser has requests to its routes take the console's cookie in place of an API key; see cookie.go
+	Browser bool
+
 	// Key returns the API key that clients of this dialect spell so; nil: as it is
 	Key func(spelled string) string
 

@@ -33,9 +33,11 @@ var errShutdown = proto.Errorf(proto.Unavailable, "", "", "The daemon is shuttin
 
 // A Config is what a Server serves.
 type Config struct {
-	Auth  Authenticator
-	Edges []Edge
-	Raws  []Raw // applications; asked before the edges
+	Auth Authenticator
+	// knows the browsers that are logged in to the console; nil: there are none
+	Logins Logins
+	Edges  []Edge
+	Raws   []Raw // applications; asked before the edges
 	// of web pages that may read answers; see cors.go
 	Origins Origins
 	Audit   Auditor // nil: nothing is audited

@@ -23,9 +23,11 @@ import (
 	"berth/api/mcp"
 	"berth/api/native"
 	"berth/code"
+	"berth/console"
 	"berth/egress"
 	"berth/proto"
 	"berth/session"
+	"berth/state/logins"
 	"berth/state/vault"
 	"berth/test/sessiontest"
 	"berth/tools/bridge"
@@ -66,8 +68,17 @@ func newHouse(t *testing.T, core session.Config) *house {
 		Ready: func(context.Context) error { return nil }})
 	hosted := anthropic.New(anthropic.Config{Files: h.Files, MaxFileBytes: h.Files.MaxFileBytes()})
 	decided := approvals.New(approvals.Config{Desk: h.Desk, Bridge: h.Bridge, Tools: tools})
+	browsers, err := logins.Open(logins.Config{Ledger: h.Ledger, Keys: h.Keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { browsers.Close() })
+	page, err := console.New(console.Config{Logins: browsers})
+	if err != nil {
+		t.Fatal(err)
+	}
 	h.edges = []api.Edge{
-		decided,
+		decided, page,
 		clients.Edge(), operations, hosted,
 		e2b.New(e2b.Config{Sessions: h.Sessions, Code: runner, Images: h.Images, Keys: h.Keys}).Control(),
 		librechat.New(librechat.Config{Sessions: h.Sessions, Files: h.Files, Bridge: h.Bridge}).Edge(),
@@ -77,7 +88,7 @@ func newHouse(t *testing.T, core session.Config) *house {
 			Sweep: func(context.Context) (map[string]map[string]int, error) { return nil, nil },
 		}, operations, hosted, decided),
 	}
-	server, err := api.New(api.Config{Auth: h.Keys, Log: log, Edges: h.edges})
+	server, err := api.New(api.Config{Auth: h.Keys, Logins: browsers, Log: log, Edges: h.edges})
 	if err != nil {
 		t.Fatal(err)
 	}

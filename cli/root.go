@@ -119,8 +119,8 @@ func commands(a *app.App) []*cobra.Command {
 			tools.CallsCommand(a), tools.MCPCommand(a)},
 		"data": {data.FilesCommand(a), data.SkillsCommand(a), data.ImageCommand(a)},
 		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a),
-			watch.WebhooksCommand(a), admin.GCCommand(a), admin.E2BCommand(a), admin.LibreChatCommand(a),
-			admin.VersionCommand(a),
+			watch.WebhooksCommand(a), watch.ConsoleCommand(a), admin.GCCommand(a), admin.E2BCommand(a),
+			admin.LibreChatCommand(a), admin.VersionCommand(a),
 			admin.LoginCommand(a), admin.LogoutCommand(a), admin.ProfilesCommand(a),
 			admin.AttackCommand(a), admin.AttackProbeCommand(a), admin.BenchCommand(a)},
 	}

@@ -32,3 +32,8 @@ func (c *Client) RevokeKey(ctx context.Context, id string) (k proto.Key, err err
 	_, err = c.call(ctx, request{method: http.MethodDelete, path: at("keys", id)}, &k)
 	return k, err
 }
+
+// ConsoleLink makes a link that logs one browser in to the console, in the name of the client's API key.
+func (c *Client) ConsoleLink(ctx context.Context) (proto.ConsoleLink, error) {
+	return post[proto.ConsoleLink](ctx, c, at("console", "links"), nil)
+}

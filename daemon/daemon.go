@@ -34,6 +34,7 @@ import (
 	"berth/artifacts"
 	"berth/build"
 	"berth/code"
+	"berth/console"
 	"berth/daemon/acme"
 	"berth/daemon/certs"
 	"berth/daemon/traces"
@@ -59,6 +60,7 @@ import (
 	"berth/state/audit"
 	"berth/state/keys"
 	"berth/state/ledger"
+	"berth/state/logins"
 	"berth/state/tokens"
 	"berth/state/vault"
 	"berth/tools/bridge"
@@ -164,6 +166,7 @@ type Daemon struct {
 	tokens     *tokens.Source // nil: no access tokens
 	server     *api.Server
 	keys       *keys.Store
+	logins     *logins.Store
 	sessions   *session.Sessions
 	builds     *build.Builds
 	skills     *skills.Store
@@ -264,6 +267,10 @@ func (d *Daemon) open(ctx context.Context) error {
 		return err
 	}
 	d.keep(d.keys)
+	if d.logins, err = logins.Open(logins.Config{Ledger: books, Keys: d.keys}); err != nil {
+		return err
+	}
+	d.keep(d.logins)
 	if _, err := books.Backup(backupAge); err != nil { // the daemon can work without a backup
 		d.cfg.Log.Error("backing up the ledger; free some space below the data directory", "error", err)
 	}
@@ -535,6 +542,7 @@ func (d *Daemon) openSweeper(books *ledger.DB, store *files.Store) (*gc.Collecto
 				return store.Sweep(ctx, time.Now())
 			})},
 			{Name: "keys", Schedule: every, Sweep: counted(d.keys.Sweep)},
+			{Name: "logins", Schedule: every, Sweep: counted(d.logins.Sweep)},
 			{Name: "tools", Schedule: every, Sweep: counted(d.tools.Sweep)},
 			{Name: "turns", Schedule: every, Sweep: func(context.Context) (map[string]int, error) {
 				removed := d.gateway.Forget(gateway.RepeatTime) + d.hosts.Forget(gateway.RepeatTime)
@@ -619,14 +627,18 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 		Ports: dialed, Apps: apps, Version: d.cfg.Version,
 		Origins: d.origins, Log: d.cfg.Log, Info: d.info(store),
 	}, operations, hosted, decided)
+	page, err := console.New(console.Config{Logins: d.logins, Audit: d.audit.Append})
+	if err != nil {
+		return err
+	}
 	d.server, err = api.New(api.Config{
-		Auth: d.authenticator(), Challenge: d.challenge(), Audit: d.audit, Hide: d.sessions.Hide,
+		Auth: d.authenticator(), Logins: d.logins, Challenge: d.challenge(), Audit: d.audit, Hide: d.sessions.Hide,
 		Metrics: d.metrics.registry, Log: d.cfg.Log,
 		ContainerID: d.sessions.IDOf,
 		Origins:     d.origins,
 		Raws:        []api.Raw{foreign.Match, apps.Match},
 		Edges: []api.Edge{
-			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(), decided, own,
+			operations, hosted, clients.Edge(), foreign.Control(), chat.Edge(), decided, page, own,
 			manual.New(manual.Config{Document: document, Guides: docs.Files}),
 		},
 	})

@@ -2,9 +2,9 @@
 #
 # Included by the top Makefile.
 
-# To build and to run.
+# To build and to run. npm fetches the libraries of the web console.
 DEBS := gcc libc6-dev pkg-config libseccomp-dev btrfs-progs mmdebstrap ca-certificates \
-	$(if $(shell command -v pip3),,python3-pip)
+	$(if $(shell command -v pip3),,python3-pip) $(if $(shell command -v npm),,nodejs npm)
 # For the demo, besides those: the Python SDK runs under these.
 DEMO_DEBS := python3 python3-venv
 # To test, besides those: the TypeScript and Python SDKs run under these.

@@ -13,6 +13,8 @@ type Caller struct {
 	Admin bool   // may make and revoke keys, and see what concerns the whole daemon
 
 	Ends time.Time // when an access token expires; zero: the caller has an API key
+
+	Browser bool // it has no key, and the console's cookie; a page of this daemon sends the request
 }
 
 type callerKey struct{}

@@ -44,7 +44,7 @@ type edge struct {
 func New(cfg Config) api.Edge {
 	e := edge{map[string]source{proto.AskPrefix: connections{cfg.Desk}, proto.CallPrefix: calls{cfg.Bridge},
 		proto.RunPrefix: runs{cfg.Tools}}}
-	out := api.Edge{Name: "approvals", Dialect: api.Plain, Prefixes: []string{"/v1/approvals"}}
+	out := api.Edge{Name: "approvals", Dialect: api.Plain, Browser: true, Prefixes: []string{"/v1/approvals"}}
 	for _, r := range e.rows() {
 		r.Doc.Tag = "approvals"
 		r.Where, r.MaxBodyBytes = api.None, maxBody

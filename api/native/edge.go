@@ -157,7 +157,7 @@ func New(cfg Config, others ...api.Edge) api.Edge {
 // Open is New, and returns the OpenAPI document as well.
 func Open(cfg Config, others ...api.Edge) (api.Edge, []byte) {
 	e := &edge{Config: cfg.withDefaults()}
-	out := api.Edge{Name: "native", Dialect: api.Plain}
+	out := api.Edge{Name: "native", Dialect: api.Plain, Browser: true}
 	for _, r := range e.rows() {
 		// The first two segments, such as /v1/containers: /v1 alone would include the paths of hosted APIs.
 		parts := strings.SplitN(r.path, "/", 4)

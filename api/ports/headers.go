@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+
+	"berth/api"
 )
 
 // sandbox has browsers give a page an origin of its own, since the origin of the path belongs to the API and to all
@@ -43,6 +45,7 @@ func (p *relay) cleanRequest(h http.Header) {
 		protocols = []string{strings.Join(protocols, ", ")}
 	}
 	replace(h, "Sec-Websocket-Protocol", protocols)
+	hideCookies(h, api.IsLoginCookie)
 	if p.t.prefix == "" {
 		hideToken(h)
 	}
@@ -68,7 +71,7 @@ func (p *relay) cleanAnswer(h http.Header) {
 		if err != nil {
 			continue // a browser might take it for another host's
 		}
-		if isTokenCookie(c.Name) {
+		if isTokenCookie(c.Name) || api.IsLoginCookie(c.Name) {
 			continue
 		}
 		c.Domain = "" // for this host name alone

@@ -77,11 +77,22 @@ func cutToken(query string) (rest, token string) {
 
 // hideToken removes tokens from the cookies and the referrer of a request.
 func hideToken(h http.Header) {
+	hideCookies(h, isTokenCookie)
+	if base, query, ok := strings.Cut(h.Get("Referer"), "?"); ok {
+		if query, _ = cutToken(query); query != "" {
+			base += "?" + query
+		}
+		h.Set("Referer", base)
+	}
+}
+
+// hideCookies removes the cookies with such a name from a request.
+func hideCookies(h http.Header, ours func(name string) bool) {
 	var kept []string
 	for _, line := range h.Values("Cookie") {
 		for part := range strings.SplitSeq(line, ";") {
 			name, _, _ := strings.Cut(strings.TrimSpace(part), "=")
-			if part = strings.TrimSpace(part); part != "" && !isTokenCookie(strings.TrimSpace(name)) {
+			if part = strings.TrimSpace(part); part != "" && !ours(strings.TrimSpace(name)) {
 				kept = append(kept, part)
 			}
 		}
@@ -90,10 +101,4 @@ func hideToken(h http.Header) {
 		kept = []string{strings.Join(kept, "; ")}
 	}
 	replace(h, "Cookie", kept)
-	if base, query, ok := strings.Cut(h.Get("Referer"), "?"); ok {
-		if query, _ = cutToken(query); query != "" {
-			base += "?" + query
-		}
-		h.Set("Referer", base)
-	}
 }

@@ -138,3 +138,22 @@ func (e *entry) pace(q proto.Quota, now time.Time) {
 	limiter.SetLimitAt(now, limit)
 	limiter.SetBurstAt(now, burst)
 }
+
+// ByID returns the caller of the usable key with this ID, on whose behalf something else acts that the key has allowed.
+// It fails with Unauthenticated if there is none, and with TooMany if the key is over its rate.
+func (s *Store) ByID(id string) (proto.Caller, error) {
+	now := s.cfg.Now()
+	s.mu.RLock()
+	e := s.byID[id]
+	if e == nil || !e.rec.holds(now) {
+		s.mu.RUnlock()
+		return proto.Caller{}, errWrong
+	}
+	caller := e.rec.caller()
+	s.mu.RUnlock()
+	if err := e.admit(now); err != nil {
+		return proto.Caller{}, err
+	}
+	e.used.Store(now.UnixNano())
+	return caller, nil
+}

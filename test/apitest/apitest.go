@@ -20,12 +20,14 @@ import (
 	"berth/api/approvals"
 	"berth/api/native"
 	"berth/code"
+	"berth/console"
 	"berth/events"
 	"berth/events/webhook"
 	"berth/proto"
 	"berth/session"
 	"berth/session/stats"
 	"berth/state/audit"
+	"berth/state/logins"
 	"berth/state/registries"
 	"berth/state/vault"
 	"berth/test/sessiontest"
@@ -80,8 +82,17 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 	}
 	t.Cleanup(func() { _ = hooks.Close() })
 	decided := approvals.New(approvals.Config{Desk: st.Desk, Bridge: st.Bridge, Tools: stored})
+	browsers, err := logins.Open(logins.Config{Ledger: st.Ledger, Keys: st.Keys})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = browsers.Close() })
+	page, err := console.New(console.Config{Logins: browsers, Audit: log.Append})
+	if err != nil {
+		t.Fatal(err)
+	}
 	edges := []api.Edge{
-		decided,
+		decided, page,
 		api.Ops(api.OpsConfig{Metrics: registry, OpenLocally: true,
 			Ready: func(context.Context) error { return nil }}),
 		native.New(native.Config{
@@ -99,7 +110,7 @@ func Serve(t testing.TB, more func(*sessiontest.Stack) []api.Edge) *httptest.Ser
 		edges = append(edges, more(st)...)
 	}
 	server, err := api.New(api.Config{
-		Auth: st.Keys, Audit: log, Metrics: registry, Log: slog.New(slog.DiscardHandler),
+		Auth: st.Keys, Logins: browsers, Audit: log, ContainerID: st.Sessions.IDOf, Metrics: registry, Log: slog.New(slog.DiscardHandler),
 		Edges: edges,
 	})
 	if err != nil {
