@@ -62,6 +62,7 @@ func Ops(cfg OpsConfig) Edge {
 	e := Edge{
 		Name:    "operations",
 		Dialect: Plain,
+		Browser: true,
 		Routes: []Route{
 			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(cfg.Ready),
 				Doc: &openapi.Operation{ID: "health", Tag: "daemon", Public: true,

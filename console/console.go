@@ -1,6 +1,7 @@
 package console
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"strconv"
@@ -16,6 +17,7 @@ import (
 type Logins interface {
 	Link(c proto.Caller) (secret string, until time.Time)
 	Redeem(secret string) (cookie string, c proto.Caller, until time.Time, err error)
+	Authenticate(secret string) (proto.Caller, context.Context, error)
 	End(secret string) error
 }
 
@@ -58,6 +60,7 @@ func New(cfg Config) (api.Edge, error) {
 				MaxBodyBytes: maxBody},
 			{Method: "POST", Pattern: "/v1/console/login", Where: api.None, Public: true, Handle: e.login,
 				MaxBodyBytes: maxBody, Media: []string{"application/json"}},
+			{Method: "GET", Pattern: "/v1/console/login", Where: api.None, Public: true, Handle: e.showLogin},
 			{Method: "DELETE", Pattern: "/v1/console/login", Where: api.None, Handle: e.logout, Act: "console.logout"},
 		}}, nil
 }
@@ -94,6 +97,23 @@ func (e *edge) login(w http.ResponseWriter, r *http.Request, _ api.Caller) error
 	w.Header().Set("Cache-Control", "no-store")
 	return api.JSON(w, http.StatusOK, proto.ConsoleSession{KeyID: c.KeyID, Owner: c.Owner, Admin: c.Admin,
 		ExpiresAt: proto.At(until)})
+}
+
+// showLogin tells a page who its browser is logged in as, with empty fields for nobody: a page asks that first, and no
+// answer to it is an error in the browser's log.
+func (e *edge) showLogin(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
+	if err := api.CheckSameOrigin(r); err != nil {
+		return err
+	}
+	var told proto.ConsoleSession
+	if c, life, err := e.Logins.Authenticate(api.LoginSecret(r)); err == nil {
+		until, _ := life.Deadline()
+		told = proto.ConsoleSession{KeyID: c.KeyID, Owner: c.Owner, Admin: c.Admin, ExpiresAt: proto.At(until)}
+	} else if proto.CodeOf(err) != proto.Unauthenticated {
+		return err
+	}
+	w.Header().Set("Cache-Control", "no-store")
+	return api.JSON(w, http.StatusOK, told)
 }
 
 // audit writes an entry for a login. The server writes none for a request without a key.

@@ -111,7 +111,13 @@ func TestLogin(t *testing.T) {
 	if res, text := b.send("POST", "/v1/console/login", body, b.page()); res.StatusCode != http.StatusUnauthorized {
 		t.Errorf("the link is good twice: %d %s", res.StatusCode, text)
 	}
+	if _, text := b.send("GET", "/v1/console/login", "", b.page()); !strings.Contains(text, `"key_id":""`) {
+		t.Errorf("nobody is logged in as %s", text)
+	}
 	b.cookies = res.Cookies()
+	if _, text := b.send("GET", "/v1/console/login", "", b.page()); !strings.Contains(text, `"key_id":"key_`) {
+		t.Errorf("logged in as %s", text)
+	}
 	if got := b.status("GET", "/v1/containers", b.page()); got != http.StatusOK {
 		t.Errorf("with the cookie: %d", got)
 	}

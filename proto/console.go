@@ -12,7 +12,7 @@ type ConsoleLogin struct {
 	Secret string `json:"secret"`
 }
 
-// A ConsoleSession says who a browser is logged in as.
+// A ConsoleSession says who a browser is logged in as. KeyID is empty for nobody.
 type ConsoleSession struct {
 	KeyID     string `json:"key_id"`
 	Owner     string `json:"owner"`

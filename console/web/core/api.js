@@ -44,7 +44,7 @@ export async function send(method, path, { params, body, raw, signal, accept } =
 	}
 	if (res.ok) return res
 	const told = await res.json().catch(() => ({}))
-	if (res.status === 401) signedOut.dispatchEvent(new Event('signedout'))
+	if (res.status === 401 && path.startsWith('/v1/')) signedOut.dispatchEvent(new Event('signedout'))
 	throw new Failure(res.status, told.error, told.request_id)
 }
 

@@ -6,10 +6,11 @@ import { Dialog } from './ui.js'
 // typing reports whether a key belongs to a field or a terminal.
 export const typing = e => e.target.closest?.('input, textarea, select, [contenteditable], .xterm, dialog')
 
-const places = { c: 'containers' }
+const places = { c: 'containers', a: 'approvals', k: 'keys', h: 'host' }
 
-const all = [['g then c', 'Containers'], ['/', 'Filter the list'], ['n', 'New container'],
-	['↑ ↓ or j k', 'Move in a list'], ['Enter', 'Open'], ['?', 'This help']]
+const all = [['g then c, a, k, h', 'Containers, approvals, keys, host'], ['/', 'Filter the list'], ['n', 'New container'],
+	['↑ ↓ or j k', 'Move in a list'], ['Enter', 'Open'], ['y', 'Approve the chosen request'],
+	['x', 'Refuse the chosen request'], ['?', 'This help']]
 
 // useKeys moves between pages by g and a letter. It returns whether the help is open.
 export function useKeys() {

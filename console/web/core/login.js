@@ -10,6 +10,9 @@ export async function redeem() {
 	await call('POST', at('console', 'login'), { body: { secret } })
 }
 
+// known reports whether this browser is logged in.
+export const known = async () => (await call('GET', at('console', 'login'))).key_id !== ''
+
 export async function logout() {
 	await call('DELETE', at('console', 'login'))
 	location.reload()

@@ -3,7 +3,7 @@ import { html, render, useEffect, useState } from './view.js'
 import { at, get, signedOut } from './api.js'
 import { begin } from './store.js'
 import { start } from './feed.js'
-import { Login, logout, redeem } from './login.js'
+import { Login, known, logout, redeem } from './login.js'
 import { link, useRoute } from './router.js'
 import { Button, Loading, Notices, Problem } from './ui.js'
 import { Icon } from './icons.js'
@@ -13,6 +13,9 @@ import { Help, useKeys } from './keys.js'
 const pages = {
 	containers: { title: 'Containers', icon: 'box', load: () => import('../pages/containers.js') },
 	container: { load: () => import('../pages/container.js'), under: 'containers' },
+	approvals: { title: 'Approvals', icon: 'bell', load: () => import('../pages/approvals.js') },
+	keys: { title: 'Keys', icon: 'key', load: () => import('../pages/keys.js') },
+	host: { title: 'Host', icon: 'host', load: () => import('../pages/host.js') },
 }
 
 // Page loads a page and shows it.
@@ -65,9 +68,13 @@ async function boot() {
 	let self
 	try {
 		await redeem()
+		if (!await known()) {
+			ask()
+			return
+		}
 		self = await get(at('keys', 'self'))
 	} catch (err) {
-		ask(err.status === 401 && err.message.includes('API key is required') ? '' : err.message)
+		ask(err.message)
 		return
 	}
 	signedOut.addEventListener('signedout', () => ask('You were logged out, or the API key ended.'), { once: true })

@@ -10,6 +10,13 @@ import { Remove, act } from './containers.js'
 const tabs = {
 	overview: { title: 'Overview', load: () => import('./container/overview.js') },
 	terminal: { title: 'Terminal', load: () => import('./container/terminal.js') },
+	commands: { title: 'Commands', load: () => import('./container/commands.js') },
+	files: { title: 'Files', load: () => import('./container/files.js') },
+	jobs: { title: 'Jobs', load: () => import('./container/jobs.js') },
+	code: { title: 'Notebook', load: () => import('./container/code.js') },
+	ports: { title: 'Ports', load: () => import('./container/ports.js') },
+	snapshots: { title: 'Snapshots', load: () => import('./container/snapshots.js') },
+	network: { title: 'Network', load: () => import('./container/network.js') },
 }
 
 // useContainer returns a container of the store, or reads it. It is given anew whenever it changes.
