@@ -226,7 +226,7 @@ const cases = {
 
 	async jobs() { // the picture has a line from a command to what it made
 		const c = await ready(), p = await open(tab(c, 'jobs/report'))
-		await p.waitForSelector('.picture-of-job path')
+		await p.waitForSelector('.picture-of-job path', { state: 'attached' })
 		check(await p.locator('.picture-of-job path').count() >= 5, 'there are few lines')
 		await safe(p, 'jobs')
 		await shot(p, 'jobs')
