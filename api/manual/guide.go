@@ -18,8 +18,8 @@ import (
 // markdown is without raw HTML, which it leaves out. Tables have attributes, since the policy of pages forbids styles.
 func markdown(name string) goldmark.Markdown {
 	tables := extension.NewTable(extension.WithTableCellAlignMethod(extension.TableCellAlignAttribute))
-	return goldmark.New(goldmark.WithExtensions(extension.Linkify, tables), goldmark.WithParserOptions(parser.WithAutoHeadingID(),
-		parser.WithASTTransformers(util.Prioritized(linksOf(name), 100))))
+	return goldmark.New(goldmark.WithExtensions(extension.Linkify, tables), goldmark.WithParserOptions(
+		parser.WithAutoHeadingID(), parser.WithASTTransformers(util.Prioritized(linksOf(name), 100))))
 }
 
 // guideHTML makes a page of a text in Markdown.

@@ -105,6 +105,9 @@ const (
 	textType = "text/markdown; charset=utf-8"
 )
 
+// mediaTypes are those of files, by the ending of their name.
+var mediaTypes = map[string]string{".md": textType, ".svg": "image/svg+xml", ".json": "application/json"}
+
 func (e *edge) makePage(at string) (page, error) {
 	name := strings.TrimPrefix(at, "/docs/")
 	switch at {
@@ -119,7 +122,7 @@ func (e *edge) makePage(at string) (page, error) {
 	}
 	// A name that fs does not accept, as one with dots, is a name that there is not.
 	if text, err := fs.ReadFile(e.Guides, name); err == nil {
-		media := map[string]string{".md": textType, ".svg": "image/svg+xml", ".json": "application/json"}[path.Ext(name)]
+		media := mediaTypes[path.Ext(name)]
 		if media == "" {
 			return page{}, unknown(at)
 		}

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 )
 
@@ -183,7 +182,7 @@ func (d document) operation(method, path string, o operation) Operation {
 	for _, side := range slices.Sorted(maps.Keys(o.Socket)) {
 		out.Socket = append(out.Socket, Field{Name: "from the " + side, Type: d.typeOf(o.Socket[side])})
 	}
-	if !slices.ContainsFunc(out.Answers, func(a Answer) bool { return a.Status == strconv.Itoa(http.StatusSwitchingProtocols) }) {
+	if out.Answers == nil || out.Answers[0].Status != switching {
 		out.Curl = curl(method, path, o)
 	}
 	for _, a := range out.Answers {
@@ -195,6 +194,9 @@ func (d document) operation(method, path string, o operation) Operation {
 	}
 	return out
 }
+
+// switching is the status of a websocket, which curl cannot open.
+const switching = "101"
 
 // preferred is the media type that a reader wants to see: JSON, or the first.
 func preferred(contents map[string]content) string {
@@ -315,7 +317,8 @@ func bounds(s schema) string {
 		list = append(list, "One of "+strings.Join(names, ", "))
 	}
 	for _, b := range []struct{ key, text string }{{"minimum", "At least %v"}, {"maximum", "At most %v"},
-		{"maxLength", "At most %v characters"}, {"maxItems", "At most %v entries"}, {"maxProperties", "At most %v entries"}} {
+		{"maxLength", "At most %v characters"}, {"maxItems", "At most %v entries"},
+		{"maxProperties", "At most %v entries"}} {
 		if v, ok := s[b.key]; ok && fmt.Sprint(v) != "0" && fmt.Sprint(v) != "9223372036854775807" {
 			list = append(list, fmt.Sprintf(b.text, v))
 		}
