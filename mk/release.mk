@@ -34,4 +34,5 @@ release-%: setup-release
 test-release: release setup-test setup-bench ## install, upgrade and remove the packages in Debian's root file systems
 	$(call install,$(RELEASE_TEST_DEBS))
 	@packaging/build before $(RELEASE)/before
-	@cd packaging && BERTH_DIST=$(abspath $(DIST)) BERTH_BEFORE=$(abspath $(RELEASE))/before/bin go test -count=1 -timeout 60m -v -run Release .
+	@cd packaging && BERTH_DIST=$(abspath $(DIST)) BERTH_BEFORE=$(abspath $(RELEASE))/before/bin \
+		go test -count=1 -timeout 60m -v -run Release .
