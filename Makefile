@@ -10,8 +10,8 @@ GO_SOURCES := $(shell find . '(' -name '*.go' -o -name '*.s' ')' -not -path './r
 	$(shell find sandbox-image code/driver tools/bridge/inside console/web -type f -not -name '*.go') go.mod go.sum
 GOVULNCHECK := golang.org/x/vuln/cmd/govulncheck@v1.6.0
 
-.PHONY: all demo test test-browser test-console test-e2b-frameworks test-generators quick mutants check lint serve doctor
-.PHONY: clean help
+.PHONY: all demo test test-browser test-console test-e2b-frameworks test-generators quick mutants check lint serve
+.PHONY: doctor clean help
 all: setup $(BIN)/berth $(BIN)/berth-guest runtimes builder ## build everything but gVisor into bin/
 
 include mk/setup.mk
