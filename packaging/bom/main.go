@@ -44,8 +44,8 @@ func run(version, sbom, notices, root string, programs []string) error {
 		}
 	}
 	for _, p := range packages {
-		b.add(cdx.Component{Type: cdx.ComponentTypeLibrary, Name: p.name, Version: p.version,
-			PackageURL: "pkg:deb/debian/" + p.name + "@" + p.version, BOMRef: "pkg:deb/debian/" + p.name + "@" + p.version})
+		url := "pkg:deb/debian/" + p.name + "@" + p.version
+		b.add(cdx.Component{Type: cdx.ComponentTypeLibrary, Name: p.name, Version: p.version, PackageURL: url, BOMRef: url})
 	}
 	if err := b.write(sbom); err != nil {
 		return err

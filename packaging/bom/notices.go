@@ -110,8 +110,8 @@ func writeNotices(path string, modules []string, packages []debianPackage) error
 	}
 	slices.SortFunc(texts, func(x, y string) int { return strings.Compare(users[x][0]+x, users[y][0]+y) })
 	for _, text := range texts {
-		fmt.Fprintf(&out, "\n%s\n\n%s\n\n%s\n", strings.Repeat("=", 80), strings.Join(slices.Compact(users[text]), "\n"),
-			strings.TrimSpace(text))
+		list := strings.Join(slices.Compact(users[text]), "\n")
+		fmt.Fprintf(&out, "\n%s\n\n%s\n\n%s\n", strings.Repeat("=", 80), list, strings.TrimSpace(text))
 	}
 	return os.WriteFile(path, out.Bytes(), 0o644)
 }
