@@ -30,7 +30,8 @@ type metrics struct {
 // newMetrics returns metrics with their own registry. The global registry would mix the counts of two daemons in one
 // test process.
 func newMetrics(version string) *metrics {
-	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_build_info", Help: "1; the labels say which build runs.",
+	build := prometheus.NewGauge(prometheus.GaugeOpts{Name: "berth_build_info",
+		Help:        "1; the labels say which build runs.",
 		ConstLabels: prometheus.Labels{"version": version, "goversion": runtime.Version()}})
 	build.Set(1)
 	m := &metrics{

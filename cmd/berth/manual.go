@@ -15,7 +15,8 @@ import (
 func manualCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "manual DIRECTORY", Short: "Write the man pages of all commands", Hidden: true, Args: app.ArgCount(1, 1),
-		Long: "Write the man pages of all commands into DIRECTORY/man1, and that of the configuration file into DIRECTORY/man5. " +
+		Long: "Write the man pages of all commands into DIRECTORY/man1, and that of the configuration file into " +
+			"DIRECTORY/man5. " +
 			"SOURCE_DATE_EPOCH sets their date.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pages := filepath.Join(args[0], "man1")
@@ -38,7 +39,8 @@ func manualCommand() *cobra.Command {
 func configPage() string {
 	var page strings.Builder
 	page.WriteString(".TH BERTH.TOML 5 \"\" berth berth\n.SH NAME\nberth.toml \\- configuration of the berth daemon\n" +
-		".SH SYNOPSIS\n/etc/berth/berth.toml\n.SH DESCRIPTION\nThis is what \\fBberth config example\\fP prints.\n.nf\n")
+		".SH SYNOPSIS\n/etc/berth/berth.toml\n.SH DESCRIPTION\n" +
+		"This is what \\fBberth config example\\fP prints.\n.nf\n")
 	for line := range strings.Lines(configExample()) {
 		page.WriteString(`\&` + strings.NewReplacer(`\`, `\e`, "-", `\-`).Replace(line))
 	}

@@ -45,7 +45,8 @@ func run(version, sbom, notices, root string, programs []string) error {
 	}
 	for _, p := range packages {
 		url := "pkg:deb/debian/" + p.name + "@" + p.version
-		b.add(cdx.Component{Type: cdx.ComponentTypeLibrary, Name: p.name, Version: p.version, PackageURL: url, BOMRef: url})
+		b.add(cdx.Component{Type: cdx.ComponentTypeLibrary, Name: p.name, Version: p.version,
+			PackageURL: url, BOMRef: url})
 	}
 	if err := b.write(sbom); err != nil {
 		return err
