@@ -124,8 +124,8 @@ func failedStart(ctx context.Context, x *session.Exec, f templates.Facts) error 
 	if r := res.Result.Result; r != nil {
 		said = strings.TrimSpace(r.Stderr)
 	}
-	return proto.Errorf(proto.InvalidArgument, "", "startCmd", "the start command of the template ended with %d: %.200s: "+
-		"%.1000s", res.Exec.End.ReturnCode, f.Start, said[max(0, len(said)-1000):])
+	return proto.Errorf(proto.InvalidArgument, "", "startCmd", "the start command of the template ended with %d: "+
+		"%.200s: %.1000s", res.Exec.End.ReturnCode, f.Start, said[max(0, len(said)-1000):])
 }
 
 // shell runs a command in bash, or in sh where there is no bash.

@@ -180,8 +180,8 @@ func (t *Templates) Start(ctx context.Context, who proto.Caller, template, id st
 	}
 	for i, s := range r.Steps {
 		if s.Type == "COPY" && !t.uploads.has(who.Owner, s.FilesHash) {
-			return proto.Errorf(proto.InvalidArgument, "", "filesHash", "steps[%d].filesHash: the files of this COPY are not "+
-				"here; upload them, and start the build again", i)
+			return proto.Errorf(proto.InvalidArgument, "", "filesHash", "steps[%d].filesHash: the files of this COPY are "+
+				"not here; upload them, and start the build again", i)
 		}
 	}
 	if err := t.mayChange(ctx, who.Owner, template); err != nil {
@@ -224,8 +224,8 @@ func (t *Templates) base(ctx context.Context, r Recipe) (b base, err error) {
 		if code := proto.CodeOf(err); code != proto.NotFound && code != proto.InvalidArgument {
 			return b, err
 		}
-		return b, proto.Invalid("fromTemplate", "fromTemplate: template %.80q was not found; a snapshot cannot be built on",
-			r.FromTemplate)
+		return b, proto.Invalid("fromTemplate", "fromTemplate: template %.80q was not found; a snapshot cannot be "+
+			"built on", r.FromTemplate)
 	}
 	b.ref, b.facts = img.Name, FactsOf(img)
 	if user, dir := Begin(img); user != "" {
@@ -276,12 +276,12 @@ func (t *Templates) clamped(e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if most := t.cfg.Limits.CPUs; most > 0 && float64(e.order.CPUCount) > most {
-		e.logf("warn", "cpuCount %d: a sandbox of this daemon has %g cores at the most, and sandboxes of the template get "+
-			"those", e.order.CPUCount, most)
+		e.logf("warn", "cpuCount %d: a sandbox of this daemon has %g cores at the most, and sandboxes of the template "+
+			"get those", e.order.CPUCount, most)
 	}
 	if most := t.cfg.Limits.MemoryBytes >> 20; most > 0 && e.order.MemoryMB > most {
-		e.logf("warn", "memoryMB %d: a sandbox of this daemon has %d MiB at the most, and sandboxes of the template get "+
-			"those", e.order.MemoryMB, most)
+		e.logf("warn", "memoryMB %d: a sandbox of this daemon has %d MiB at the most, and sandboxes of the template "+
+			"get those", e.order.MemoryMB, most)
 	}
 }
 

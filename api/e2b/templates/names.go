@@ -43,16 +43,16 @@ func ParseName(text string, more []string) (n Name, err error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil || !reference.IsNameOnly(named) || reference.Domain(named) != "docker.io" ||
 		name == "sha256" { // with a tag it is a digest
-		return n, proto.Invalid("name", "name %.80q must have lower-case letters, digits, hyphens and underscores, such as "+
-			"my-template or my-template:v1", text)
+		return n, proto.Invalid("name", "name %.80q must have lower-case letters, digits, hyphens and underscores, such "+
+			"as my-template or my-template:v1", text)
 	}
 	if len(n.Tags) > maxTags {
 		return n, proto.Invalid("tags", "at most %d tags can be given at once", maxTags)
 	}
 	for _, tag := range n.Tags {
 		if _, err := reference.WithTag(named, imageTag(tag)); err != nil || uuidForm.MatchString(tag) {
-			return n, proto.Invalid("tags", "tag %.80q must have letters, digits, dots, hyphens and underscores, and be no UUID",
-				tag)
+			return n, proto.Invalid("tags", "tag %.80q must have letters, digits, dots, hyphens and underscores, and be "+
+				"no UUID", tag)
 		}
 	}
 	return n, nil
@@ -136,8 +136,8 @@ func (t *Templates) mayChange(ctx context.Context, owner, template string) error
 }
 
 func taken(template string) error {
-	return proto.Errorf(proto.PermissionDenied, "", template, "the name %.80q is taken by an image that is no template of "+
-		"yours; choose another", template)
+	return proto.Errorf(proto.PermissionDenied, "", template, "the name %.80q is taken by an image that is no template "+
+		"of yours; choose another", template)
 }
 
 // AddTags gives a template that target names more tags.

@@ -214,7 +214,8 @@ func (t *Templates) Signed(hash string, q url.Values) (who proto.Caller, err err
 			"another")
 	}
 	if at, err := strconv.ParseInt(expires, 10, 64); err != nil || time.Now().Unix() >= at {
-		return proto.Caller{}, proto.Errorf(proto.PermissionDenied, "", "signature", "the link has expired; ask for another")
+		return proto.Caller{}, proto.Errorf(proto.PermissionDenied, "", "signature", "the link has expired; ask for "+
+			"another")
 	}
 	return who, nil
 }
