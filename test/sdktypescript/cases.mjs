@@ -404,6 +404,13 @@ export const cases = {
     check((await running.catch(e => e)).message === 'enough', 'it goes on')
     const [ended] = (await sandbox.commands()).slice(-1)
     same((await sandbox.command(ended.id).wait()).returnCode, 137) // it does not run on
+    for (const after of [1, 3, 10]) { // before the command's first event, too
+      const early = sandbox.run('sleep 50', { signal: AbortSignal.timeout(after) })
+      same((await early.catch(e => e)).name, 'TimeoutError')
+    }
+    for (const { id } of await sandbox.commands()) {
+      same((await sandbox.command(id).wait({ signal: AbortSignal.timeout(5000) })).returnCode, 137)
+    }
     const command = await sandbox.run('sleep 60', { background: true })
     const waits = command.wait({ signal: AbortSignal.timeout(100) })
     same((await waits.catch(e => e)).name, 'TimeoutError')

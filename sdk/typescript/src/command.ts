@@ -210,17 +210,28 @@ async function * follow (transport: Transport, container: string, id: string | u
   }
 }
 
+const startMost = 2000 // ms that an aborted run waits for the ID of its command
+
 /** runCommand runs a command in the foreground. It ends the command if the signal aborts. */
 export async function runCommand (transport: Transport, container: string, command: string | readonly string[],
   options: RunOptions): Promise<CommandResult> {
   const { signal, onStdout, onStderr, cmd } = split(command, options)
   const start: Cmd = { ...cmd, idempotencyKey: cmd.idempotencyKey ?? newKey(transport.retrySeconds) }
   if (!cmd.detach) start.reconnectSeconds = options.reconnectSeconds ?? 10
+  signal?.throwIfAborted()
+  // An abort before the first event must not end the connection at once: the command has no ID yet to kill it by.
+  const connection = new AbortController()
   let id: string | undefined
   let ended = false
+  const abort = (): void => {
+    if (id !== undefined || cmd.detach) connection.abort(signal?.reason)
+    else setTimeout(() => { connection.abort(signal?.reason) }, startMost)
+  }
+  signal?.addEventListener('abort', abort, { once: true })
   try {
-    for await (const event of follow(transport, container, undefined, start, signal)) {
+    for await (const event of follow(transport, container, undefined, start, connection.signal)) {
       id ??= event.exec?.id ?? event.execId
+      signal?.throwIfAborted()
       if (event.type === 'stdout') onStdout?.(new Chunk('stdout', event, 0).text)
       if (event.type === 'stderr') onStderr?.(new Chunk('stderr', event, 0).text)
       if (event.type === 'exit' && event.result) {
@@ -234,6 +245,9 @@ export async function runCommand (transport: Transport, container: string, comma
     // Nobody waits for it any more. A failure here changes nothing: it ends some seconds later without a client.
     if (id !== undefined && !cmd.detach) await new Command(transport, container, id).kill().catch(() => {})
     throw e
+  } finally {
+    connection.abort()
+    signal?.removeEventListener('abort', abort)
   }
   throw new Error('the events of a command ended without an exit')
 }
