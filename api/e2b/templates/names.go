@@ -136,8 +136,8 @@ func (t *Templates) mayChange(ctx context.Context, owner, template string) error
 }
 
 func taken(template string) error {
-	return proto.Errorf(proto.PermissionDenied, "", template, "the name %.80q is taken by an image that is no template "+
-		"of yours; choose another", template)
+	return proto.Errorf(proto.PermissionDenied, "", template, "the name %.80q is taken by an image that is no "+
+		"template of yours; choose another", template)
 }
 
 // AddTags gives a template that target names more tags.

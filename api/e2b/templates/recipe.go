@@ -62,8 +62,8 @@ func (r Recipe) check() error {
 	case (r.FromImage == "") == (r.FromTemplate == ""):
 		return proto.Invalid("fromImage", "exactly one of fromImage and fromTemplate must name what to build on")
 	case registry != "" && registry != "null" && registry != "{}":
-		return proto.Invalid("fromImageRegistry", "fromImageRegistry: the daemon logs in to registries; give it the login "+
-			"with berth image login, and leave out the credentials")
+		return proto.Invalid("fromImageRegistry", "fromImageRegistry: the daemon logs in to registries; give it the "+
+			"login with berth image login, and leave out the credentials")
 	case len(r.Steps) > maxSteps:
 		return proto.Invalid("steps", "a template has %d steps at the most", maxSteps)
 	case len(r.StartCmd) > maxCommand || strings.ContainsRune(r.StartCmd, 0):
