@@ -51,8 +51,8 @@ func ParseName(text string, more []string) (n Name, err error) {
 	}
 	for _, tag := range n.Tags {
 		if _, err := reference.WithTag(named, imageTag(tag)); err != nil || uuidForm.MatchString(tag) {
-			return n, proto.Invalid("tags", "tag %.80q must have letters, digits, dots, hyphens and underscores, and be "+
-				"no UUID", tag)
+			return n, proto.Invalid("tags", "tag %.80q must have letters, digits, dots, hyphens and underscores, and "+
+				"be no UUID", tag)
 		}
 	}
 	return n, nil
