@@ -180,8 +180,8 @@ func (t *Templates) Start(ctx context.Context, who proto.Caller, template, id st
 	}
 	for i, s := range r.Steps {
 		if s.Type == "COPY" && !t.uploads.has(who.Owner, s.FilesHash) {
-			return proto.Errorf(proto.InvalidArgument, "", "filesHash", "steps[%d].filesHash: the files of this COPY are "+
-				"not here; upload them, and start the build again", i)
+			return proto.Errorf(proto.InvalidArgument, "", "filesHash", "steps[%d].filesHash: the files of this COPY "+
+				"are not here; upload them, and start the build again", i)
 		}
 	}
 	if err := t.mayChange(ctx, who.Owner, template); err != nil {
@@ -354,5 +354,5 @@ func (t *Templates) Status(ctx context.Context, owner, template, id string, offs
 }
 
 func builtOf(f wire.Found) wire.Built {
-	return wire.Built{Digest: f.Digest, MediaType: f.MediaType, Size: f.Size}
+	return wire.Built(f)
 }

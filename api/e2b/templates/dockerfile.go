@@ -173,8 +173,8 @@ func (p *plan) fits() error {
 	const longest = 64_000 // the builder reads lines of up to 65,535 bytes
 	for _, l := range p.lines {
 		if len(l.text) > longest {
-			return proto.Invalid("steps", "step %s is too long for the image builder; put the text into a file and COPY "+
-				"it", l.step)
+			return proto.Invalid("steps", "step %s is too long for the image builder; put the text into a file and "+
+				"COPY it", l.step)
 		}
 	}
 	return nil

@@ -43,8 +43,8 @@ func ParseName(text string, more []string) (n Name, err error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil || !reference.IsNameOnly(named) || reference.Domain(named) != "docker.io" ||
 		name == "sha256" { // with a tag it is a digest
-		return n, proto.Invalid("name", "name %.80q must have lower-case letters, digits, hyphens and underscores, such "+
-			"as my-template or my-template:v1", text)
+		return n, proto.Invalid("name", "name %.80q must have lower-case letters, digits, hyphens and underscores, "+
+			"such as my-template or my-template:v1", text)
 	}
 	if len(n.Tags) > maxTags {
 		return n, proto.Invalid("tags", "at most %d tags can be given at once", maxTags)

@@ -62,7 +62,7 @@ func (p Protocol) Draw(w io.Writer, data []byte) error {
 	switch p {
 	case Kitty:
 		err = kitty.EncodeGraphics(&b, img, &kitty.Options{Action: kitty.TransmitAndPut, Transmission: kitty.Direct,
-			Format: kitty.PNG, Chunk: true, Quite: 2}) // 2: the terminal answers nothing, not even errors
+			Format: kitty.PNG, Chunk: true, Quiet: 2}) // 2: the terminal answers nothing, not even errors
 	case ITerm:
 		var plain bytes.Buffer
 		if err = png.Encode(&plain, img); err == nil {
