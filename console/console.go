@@ -66,7 +66,10 @@ func New(cfg Config) (api.Edge, error) {
 }
 
 // makeLink makes a link for the key of the request. A browser makes none: its login would never end.
-func (e *edge) makeLink(w http.ResponseWriter, _ *http.Request, c api.Caller) error {
+func (e *edge) makeLink(w http.ResponseWriter, r *http.Request, c api.Caller) error {
+	if err := strictjson.DecodeOptional(r, &struct{}{}); err != nil {
+		return err
+	}
 	if c.Browser {
 		return proto.Errorf(proto.PermissionDenied, "", "", "A link needs an API key; run `berth console`.")
 	}

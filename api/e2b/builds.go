@@ -16,12 +16,12 @@ func (c *call) who() proto.Caller {
 
 // orderBuild makes a build that waits for its files and its steps.
 func (e *Edge) orderBuild(c *call) (any, error) {
-	b, err := e.builds(c)
-	if err != nil {
-		return nil, err
-	}
 	var ask templates.Order
 	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	b, err := e.builds(c)
+	if err != nil {
 		return nil, err
 	}
 	made, err := b.Reserve(c.r.Context(), c.owner, ask)
@@ -75,12 +75,12 @@ func (e *Edge) uploadRoute() api.Route {
 
 // startBuild starts a build, which goes on without its client.
 func (e *Edge) startBuild(c *call) (any, error) {
-	b, err := e.builds(c)
-	if err != nil {
-		return nil, err
-	}
 	var ask templates.Recipe
 	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	b, err := e.builds(c)
+	if err != nil {
 		return nil, err
 	}
 	c.status = http.StatusAccepted

@@ -197,12 +197,12 @@ type tagging struct {
 }
 
 func (e *Edge) addTags(c *call) (any, error) {
-	b, err := e.builds(c)
-	if err != nil {
-		return nil, err
-	}
 	var ask tagging
 	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	b, err := e.builds(c)
+	if err != nil {
 		return nil, err
 	}
 	api.Note(c.r.Context(), ask.Target)
@@ -218,12 +218,12 @@ func (e *Edge) addTags(c *call) (any, error) {
 }
 
 func (e *Edge) removeTags(c *call) (any, error) {
-	b, err := e.builds(c)
-	if err != nil {
-		return nil, err
-	}
 	var ask tagging
 	if err := c.read(&ask); err != nil {
+		return nil, err
+	}
+	b, err := e.builds(c)
+	if err != nil {
 		return nil, err
 	}
 	api.Note(c.r.Context(), ask.Name)

@@ -9,9 +9,11 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// gap is the minimum space between two columns, and leastColumn the smallest width to which a column is shortened.
+// The space between two columns, that of a table which is too wide for the terminal, and the smallest width to which a
+// column is shortened.
 const (
-	gap         = 3
+	wideGap     = 3
+	narrowGap   = 2
 	leastColumn = 8
 )
 
@@ -29,7 +31,7 @@ func (o *Output) Table(head []string, rows [][]string) error {
 		}
 		rows[i] = cells
 	}
-	fit(widths, head, o.columns())
+	gap := fit(widths, head, o.columns())
 	paint := o.painter(head)
 	w := bufio.NewWriter(o.Stdout)
 	for n, row := range rows {
@@ -57,15 +59,16 @@ func (o *Output) columns() int {
 }
 
 // fit narrows the widest columns until a table fits into total columns. It leaves the first column, and no column
-// becomes narrower than its head.
-func fit(widths []int, head []string, total int) {
-	if total == 0 {
-		return
-	}
-	taken := gap * (len(widths) - 1)
+// becomes narrower than its head. It returns the space between two columns.
+func fit(widths []int, head []string, total int) (gap int) {
+	taken := wideGap * (len(widths) - 1)
 	for _, w := range widths {
 		taken += w
 	}
+	if total == 0 || taken <= total {
+		return wideGap
+	}
+	taken -= (wideGap - narrowGap) * (len(widths) - 1)
 	for ; taken > total; taken-- {
 		widest := 0
 		for i := 1; i < len(widths); i++ {
@@ -75,10 +78,11 @@ func fit(widths []int, head []string, total int) {
 			}
 		}
 		if widest == 0 {
-			return
+			break
 		}
 		widths[widest]--
 	}
+	return narrowGap
 }
 
 // cut shortens a text to a width in columns, with an ellipsis.
