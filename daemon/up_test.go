@@ -76,7 +76,7 @@ func TestUpAndDown(t *testing.T) {
 	}
 	try := line("try it") // a test has no terminal
 	args := append(try[1:len(try)-2], "--rm", "-c", "echo $((6*7))")
-	if got, err := exec.Command(try[0], args...).CombinedOutput(); err != nil || string(got) != "42\n" {
+	if got, err := exec.Command(try[0], args...).Output(); err != nil || string(got) != "42\n" {
 		t.Errorf("%q: %v, %q", args, err, got)
 	}
 	claude := line("add Claude Code")
