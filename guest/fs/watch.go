@@ -148,6 +148,9 @@ func (w *watch) add(d *os.File, path string, depth int, tell bool) error {
 		if tell {
 			w.found[child] = true
 			w.tell(proto.FileEvent{Type: proto.FileCreated, Path: child, Directory: err == nil})
+			if hasContent(int(d.Fd()), name) { // the write came before this directory's watch
+				w.tell(proto.FileEvent{Type: proto.FileWritten, Path: child})
+			}
 		}
 		if err != nil {
 			continue // no directory, gone, or not this user's to read
@@ -159,6 +162,13 @@ func (w *watch) add(d *os.File, path string, depth int, tell bool) error {
 		}
 	}
 	return nil
+}
+
+// hasContent reports whether an entry of a directory is a file that somebody has written to.
+func hasContent(dir int, name string) bool {
+	var st unix.Stat_t
+	return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
+		st.Size > 0
 }
 
 // follow reads the events until the watch ends.

@@ -2,6 +2,7 @@ package pid1
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -88,6 +89,26 @@ func TestWatchTellsChanges(t *testing.T) {
 		}
 		if got == "create newer/deep/later" || got == "write newer/deep/later" {
 			t.Errorf("told %q of a directory that has left", got)
+		}
+	}
+}
+
+// TestWatchOfFastWriters writes into directories that may have no watch of their own yet: each file is told as created
+// and as written.
+func TestWatchOfFastWriters(t *testing.T) {
+	w := newWorld(t, false)
+	w.run(wire.Command{Text: "mkdir d", Dir: w.workspace})
+	next, _ := w.follow("d", true)
+	w.run(wire.Command{Text: "for i in {1..50}; do mkdir d/$i; echo x >d/$i/f; done; touch d/end", Dir: w.workspace})
+	seen := map[string]bool{}
+	for got := next(); got != "create end"; got = next() {
+		seen[got] = true
+	}
+	for i := range 50 {
+		for _, kind := range []string{"create", "write"} {
+			if ev := fmt.Sprintf("%s %d/f", kind, i+1); !seen[ev] {
+				t.Errorf("no event %q", ev)
+			}
 		}
 	}
 }
