@@ -312,7 +312,7 @@ func reasonOf(err error, p *plan) *Reason {
 	if !errors.As(err, &known) {
 		known = proto.Errorf(proto.Internal, "", "", "the build failed; the daemon's log has more")
 	}
-	r := &Reason{Message: known.Message, Entries: []LogEntry{}}
+	r := &Reason{Message: strings.ReplaceAll(known.Message, shellShown, ""), Entries: []LogEntry{}}
 	var f *build.BuildFailure
 	if errors.As(err, &f) && p != nil {
 		r.Step = p.stepOf(f.Line)

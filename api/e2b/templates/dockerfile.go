@@ -87,6 +87,9 @@ func makePlan(r Recipe, from base, names [][]string) (*plan, error) {
 // inShell runs its argument in bash, or in sh where there is no bash.
 const inShell = `if [ -x /bin/bash ]; then exec /bin/bash -c "$0"; fi; exec /bin/sh -c "$0"`
 
+// shellShown is how the builder's messages show inShell before its argument, which alone is the author's own.
+var shellShown = "/bin/sh -c " + strings.ReplaceAll(inShell, `"`, `\"`) + " "
+
 // provision gives an image the user that clients expect. It has the number that containers give this user.
 const provision = `set -e
 if ! grep -q '^user:' /etc/passwd; then

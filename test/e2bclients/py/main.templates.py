@@ -138,7 +138,8 @@ def failures():
     logs = []
     broken = Template().from_image("base").run_cmd("true").run_cmd("echo why >&2; exit 7")
     error = fails(BuildException, lambda: Template.build(broken, NAME + "-broken", on_build_logs=logs.append))
-    assert "exit code: 7" in str(error) and any(e.message == "why" for e in logs), (error, logs)
+    assert 'process "echo why >&2; exit 7"' in str(error) and "exit code 7" in str(error), error
+    assert any(e.message == "why" for e in logs), logs
     assert not Template.exists(NAME + "-broken")
     info = Template.build_in_background(Template().from_image("base").run_cmd("sleep 1"), NAME + "-later")
     states = set()

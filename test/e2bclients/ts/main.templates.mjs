@@ -45,7 +45,7 @@ assert.deepEqual((await Template.getTags(name)).map((t) => t.tag).sort(), ['agai
 await Template.removeTags(name, ['again'])
 
 await assert.rejects(Template.build(Template().fromImage('base').runCmd('exit 9'), name + '-bad'),
-  (error) => error instanceof BuildError && /exit code: 9/.test(error.message))
+  (error) => error instanceof BuildError && /process "exit 9" .*exit code 9/.test(error.message))
 assert.equal(await Sandbox.deleteSnapshot(name), true)
 assert.equal(await Template.exists(name), false)
 console.log('done')
