@@ -97,6 +97,8 @@ func unanswered(log string) (routes []string) {
 // provision makes a container with all that its routes may be asked for, and returns a configuration of the fuzzer that
 // names it. What reads an output gets a command that has ended, since one that runs has output without end.
 //
+// The fuzzer's first guesses at a path are names such as 0, so files of these names can be moved.
+//
 // Each run of the fuzzer gets a container of its own: one forgets its oldest commands, and on a fast machine a run
 // starts more than are remembered.
 func provision(t *testing.T, d *daemontest.Daemon) string {
@@ -110,7 +112,7 @@ func provision(t *testing.T, d *daemontest.Daemon) string {
 		}
 	}
 	ask(t, d, "/v1/containers/"+c.ID+"/exec",
-		`{"command": "echo out; echo err >&2; mkdir 0; echo text >a; echo text >/workspace/a; echo text >/tmp/0", "shell": "main"}`, &ended)
+		`{"command": "echo out; echo err >&2; mkdir 0; echo text >a; echo text >/workspace/a; echo text >/tmp/0; touch /workspace/0 /workspace/00 /workspace/1", "shell": "main"}`, &ended)
 	var running struct{ ID string }
 	ask(t, d, "/v1/containers/"+c.ID+"/exec",
 		`{"command": "trap '' HUP INT TERM; while :; do read x; done", "tty": {"rows": 24, "cols": 80}, "open_stdin": true, "background": true}`, &running)
