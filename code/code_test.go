@@ -172,12 +172,16 @@ func TestAProgramBeginsWhereItsRequestSays(t *testing.T) {
 	}{
 		{proto.Program{Cwd: "/tmp"}, "/tmp\n"},
 		{proto.Program{Cwd: "/tmp", Container: s.ID()}, "/tmp\n"},
-		{proto.Program{Cwd: "/nowhere"}, ""},
 	} {
 		c.req.Code, c.req.Language = "pwd", "bash"
-		if res := b.once(t, c.req); strings.Join(res.Logs.Stdout, "") != c.want || (res.Error == "") != (c.want != "") {
+		if res := b.once(t, c.req); strings.Join(res.Logs.Stdout, "") != c.want || res.Error != "" {
 			t.Errorf("%+v: %+v", c.req, res)
 		}
+	}
+	err := b.run.Once(context.Background(), sessiontest.Owner, proto.Program{Code: "1", Cwd: "/nowhere"}, nil,
+		func(code.Outcome) error { return nil })
+	if proto.CodeOf(err) != proto.InvalidArgument || proto.AsError(err).Item != "/nowhere" {
+		t.Errorf("a directory that does not exist: %v", err)
 	}
 	cell, err := code.CellOf(proto.Program{Code: "1", Container: s.ID(), Context: "main", Cwd: "/tmp"})
 	if err != nil || cell.Cwd != "/tmp" {
