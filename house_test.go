@@ -196,7 +196,7 @@ var mayImport = map[string][]string{
 		"cli/term",
 		"test/attack"},
 	"cli/app":         {"proto", "client", "cli/app/profile", "cli/term"},
-	"cli/app/profile": {"proto"},
+	"cli/app/profile": {"proto", "state/durable"},
 	"cli/data": {"proto", "client", "sandbox-image", "cli/app", "cli/flags", "cli/pack", "cli/term",
 		"cli/unpack"},
 	"client":                 {"proto", "proto/sse"},

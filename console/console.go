@@ -79,8 +79,8 @@ func (e *edge) makeLink(w http.ResponseWriter, r *http.Request, c api.Caller) er
 		ExpiresAt: proto.At(until)})
 }
 
-// login gives a browser the cookie for the secret of a link. A foreign page must not log a browser in, either: the
-// person would work in the name of somebody else.
+// login gives a browser the cookie for the secret of a link. A foreign page must not log a browser in either: its user
+// would then work with the attacker's key.
 func (e *edge) login(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
 	if err := api.CheckSameOrigin(r); err != nil {
 		return err
@@ -102,8 +102,8 @@ func (e *edge) login(w http.ResponseWriter, r *http.Request, _ api.Caller) error
 		ExpiresAt: proto.At(until)})
 }
 
-// showLogin tells a page who its browser is logged in as, with empty fields for nobody: a page asks that first, and no
-// answer to it is an error in the browser's log.
+// showLogin tells a page which key its browser is logged in with. The fields are empty if it is not logged in: the page
+// asks this first, and an error would fill the browser's log.
 func (e *edge) showLogin(w http.ResponseWriter, r *http.Request, _ api.Caller) error {
 	if err := api.CheckSameOrigin(r); err != nil {
 		return err

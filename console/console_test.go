@@ -112,7 +112,7 @@ func TestLogin(t *testing.T) {
 		t.Errorf("the link is good twice: %d %s", res.StatusCode, text)
 	}
 	if _, text := b.send("GET", "/v1/console/login", "", b.page()); !strings.Contains(text, `"key_id":""`) {
-		t.Errorf("nobody is logged in as %s", text)
+		t.Errorf("before the login: %s", text)
 	}
 	b.cookies = res.Cookies()
 	if _, text := b.send("GET", "/v1/console/login", "", b.page()); !strings.Contains(text, `"key_id":"key_`) {

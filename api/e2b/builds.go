@@ -17,10 +17,7 @@ func (c *call) who() proto.Caller {
 // orderBuild makes a build that waits for its files and its steps.
 func (e *Edge) orderBuild(c *call) (any, error) {
 	var ask templates.Order
-	if err := c.read(&ask); err != nil {
-		return nil, err
-	}
-	b, err := e.builds(c)
+	b, err := e.buildsFor(c, &ask)
 	if err != nil {
 		return nil, err
 	}
@@ -76,10 +73,7 @@ func (e *Edge) uploadRoute() api.Route {
 // startBuild starts a build, which goes on without its client.
 func (e *Edge) startBuild(c *call) (any, error) {
 	var ask templates.Recipe
-	if err := c.read(&ask); err != nil {
-		return nil, err
-	}
-	b, err := e.builds(c)
+	b, err := e.buildsFor(c, &ask)
 	if err != nil {
 		return nil, err
 	}

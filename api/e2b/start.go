@@ -63,7 +63,7 @@ func (e *Edge) startReady(ctx context.Context, s *session.Session, f templates.F
 	var started *session.Exec
 	if f.Start != "" {
 		start := cmd
-		start.Argv, start.Detach = shell(f.Start), true
+		start.Argv, start.Detach = templates.Shell(f.Start), true
 		var err error
 		if started, err = s.Exec(ctx, start); err != nil {
 			return fmt.Errorf("starting the template's start command: %w", err)
@@ -72,7 +72,7 @@ func (e *Edge) startReady(ctx context.Context, s *session.Session, f templates.F
 	if f.Ready == "" {
 		return nil
 	}
-	cmd.Argv, cmd.TimeoutSeconds = shell(f.Ready), readyWithin.Seconds()
+	cmd.Argv, cmd.TimeoutSeconds = templates.Shell(f.Ready), readyWithin.Seconds()
 	for {
 		x, err := s.Exec(ctx, cmd)
 		if err != nil {
@@ -126,9 +126,4 @@ func failedStart(ctx context.Context, x *session.Exec, f templates.Facts) error 
 	}
 	return proto.Errorf(proto.InvalidArgument, "", "startCmd", "the start command of the template ended with %d: "+
 		"%.200s: %.1000s", res.Exec.End.ReturnCode, f.Start, said[max(0, len(said)-1000):])
-}
-
-// shell runs a command in bash, or in sh where there is no bash.
-func shell(command string) []string {
-	return []string{"/bin/sh", "-c", `if [ -x /bin/bash ]; then exec /bin/bash -c "$0"; fi; exec /bin/sh -c "$0"`, command}
 }

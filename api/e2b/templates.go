@@ -169,6 +169,14 @@ func (e *Edge) builds(c *call) (*templates.Templates, error) {
 	return e.cfg.Builds, nil
 }
 
+// buildsFor reads a request's body into ask, and then returns the builds: a malformed body is refused in any case.
+func (e *Edge) buildsFor(c *call, ask any) (*templates.Templates, error) {
+	if err := c.read(ask); err != nil {
+		return nil, err
+	}
+	return e.builds(c)
+}
+
 func notBuilt() error {
 	return proto.Errorf(proto.Unsupported, "", "", "this daemon builds no templates; import an image with berth image "+
 		"import NAME, and create with templateID NAME")
@@ -198,10 +206,7 @@ type tagging struct {
 
 func (e *Edge) addTags(c *call) (any, error) {
 	var ask tagging
-	if err := c.read(&ask); err != nil {
-		return nil, err
-	}
-	b, err := e.builds(c)
+	b, err := e.buildsFor(c, &ask)
 	if err != nil {
 		return nil, err
 	}
@@ -219,10 +224,7 @@ func (e *Edge) addTags(c *call) (any, error) {
 
 func (e *Edge) removeTags(c *call) (any, error) {
 	var ask tagging
-	if err := c.read(&ask); err != nil {
-		return nil, err
-	}
-	b, err := e.builds(c)
+	b, err := e.buildsFor(c, &ask)
 	if err != nil {
 		return nil, err
 	}

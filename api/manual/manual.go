@@ -29,7 +29,7 @@ type Config struct {
 	Guides   fs.FS  // pages in Markdown, and their pictures
 }
 
-// An edge makes each page when somebody asks for it first, and keeps it.
+// An edge makes each page at its first request, and keeps it.
 type edge struct {
 	Config
 	reference func() (*Reference, error)

@@ -62,7 +62,7 @@ func TestMessages(t *testing.T) {
 		}
 	}
 	c.Close()
-	if err := m.Ready("nobody listens"); err != nil {
+	if err := m.Ready("after the manager has gone"); err != nil {
 		t.Errorf("a manager that is gone: %v", err)
 	}
 }

@@ -84,6 +84,9 @@ func makePlan(r Recipe, from base, names [][]string) (*plan, error) {
 	return p, p.fits()
 }
 
+// Shell returns the arguments that run a command as clients expect it: in bash, or in sh where there is no bash.
+func Shell(command string) []string { return []string{"/bin/sh", "-c", inShell, command} }
+
 // inShell runs its argument in bash, or in sh where there is no bash.
 const inShell = `if [ -x /bin/bash ]; then exec /bin/bash -c "$0"; fi; exec /bin/sh -c "$0"`
 

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"maps"
 	"os"
@@ -14,6 +15,7 @@ import (
 	"slices"
 
 	"berth/proto"
+	"berth/state/durable"
 )
 
 // Local is the name that means no profile: the daemon of this machine.
@@ -124,7 +126,7 @@ func (f *File) Remove(name string) (string, error) {
 // Names returns the names of all profiles, sorted.
 func (f *File) Names() []string { return slices.Sorted(maps.Keys(f.Profiles)) }
 
-// save writes the file whole or not at all. Nobody else may read it: it has keys.
+// save writes the file, which only the user can read, because it has keys.
 func (f *File) save() error {
 	if f.path == "" {
 		return errors.New("there is no directory for settings; set HOME or XDG_CONFIG_HOME")
@@ -136,14 +138,8 @@ func (f *File) save() error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
 		return err
 	}
-	tmp, err := os.CreateTemp(filepath.Dir(f.path), ".profiles-*") // with mode 0600
-	if err != nil {
+	return durable.WriteFile(f.path, 0o600, func(w io.Writer) error {
+		_, err := w.Write(append(data, '\n'))
 		return err
-	}
-	defer os.Remove(tmp.Name()) // fails harmlessly after the rename
-	_, err = tmp.Write(append(data, '\n'))
-	if err = errors.Join(err, tmp.Sync(), tmp.Close()); err != nil {
-		return err
-	}
-	return os.Rename(tmp.Name(), f.path)
+	})
 }

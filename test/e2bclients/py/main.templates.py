@@ -113,14 +113,14 @@ def start():
 
 def dockerfile():
     text = """FROM e2bdev/base
-ENV WHERE=/work GREETING="hello there"
+ENV WHERE=/made GREETING="hello there"
 WORKDIR $WHERE
 COPY one.txt two.txt ./
 RUN <<EOF
 cat one.txt two.txt > both
 echo "$GREETING" >> both
 EOF
-COPY <<EOF /work/written
+COPY <<EOF /made/written
 of $WHERE
 EOF
 USER nobody
@@ -130,7 +130,7 @@ USER nobody
     assert done.name == NAME + "-file"
     box = Sandbox.create(NAME + "-file")
     assert run(box, "cat both written; stat -c %U one.txt; whoami; pwd") == \
-        "1\n2\nhello there\nof /work\nroot\nnobody\n/work\n"
+        "1\n2\nhello there\nof /made\nroot\nnobody\n/made\n"
     assert box.kill()
 
 
