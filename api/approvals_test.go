@@ -9,8 +9,8 @@ import (
 	"berth/session"
 )
 
-// Calls of tools and runs of stored tools wait in the one list of approvals, and are decided about there as by their own
-// routes.
+// Calls of tools and runs of stored tools wait in the one list of approvals. They are decided about there as by their
+// own routes.
 func TestApprovalsOfCallsAndRuns(t *testing.T) {
 	h := newHouse(t, session.Config{})
 	ann := h.guest(t, proto.CreateKey{Owner: "ann"})

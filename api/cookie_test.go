@@ -8,8 +8,8 @@ import (
 	"berth/api"
 )
 
-// Over TLS, the cookie has a name that no other host can set, and the plain name counts for nothing. Daemons on two ports
-// of a host have two cookies.
+// Over TLS, the cookie has a name that no other host can set, and the plain name counts for nothing. Daemons on two
+// ports of a host have two cookies.
 func TestLoginCookies(t *testing.T) {
 	at := func(url string, cookies ...string) *http.Request {
 		r := httptest.NewRequest("POST", url, nil)

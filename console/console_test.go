@@ -85,7 +85,7 @@ func newBrowser(t *testing.T) *browser {
 	return &browser{t: t, at: s.URL}
 }
 
-// A link changes into a cookie that no script reads and no foreign page sends; it is good once, and logging out ends it.
+// A link is exchanged once for a cookie that no script reads and no foreign page sends. Logging out ends it.
 func TestLogin(t *testing.T) {
 	b := newBrowser(t)
 	secret := b.link()

@@ -22,8 +22,8 @@ func LoginCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "login [flags] URL", Short: "Keep the URL and the key of a daemon for later commands",
 		Args: app.ArgCount(1, 1),
-		Long: `Check the key with the daemon, and keep both as a profile. Later commands use it, unless --host, --profile or their
-variables say otherwise. The key is that of --api-key-file, --api-key or BERTH_API_KEY, or else it is asked for. The
+		Long: `Check the key with the daemon, and keep both as a profile. Later commands use it, unless --host,
+--profile or their variables say otherwise. The key is that of --api-key-file, --api-key or BERTH_API_KEY, or else it is asked for. The
 profiles are in berth/profiles.json in the directory for settings of the user, who alone can read them.`,
 		Example: "  berth login https://berth.example.com\n" +
 			"  berth login --name lab --ca ca.pem --api-key-file key https://10.0.0.7:7117\n" +

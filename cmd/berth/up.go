@@ -26,8 +26,8 @@ func upCommand() *cobra.Command {
 	u := &up{out: term.Output{Stdout: os.Stdout, Stderr: os.Stderr}}
 	cmd := &cobra.Command{
 		Use: "up", Short: "Start the daemon, give it an image, and say what to do next",
-		Long: `Check this machine, start the daemon, and give it an image: base.tar, base.tar.gz or base.tar.zst from beside
-the program or from /usr/share/berth, or else one that 'berth image build base' makes. If all that is done already,
+		Long: `Check this machine, start the daemon, and give it an image: base.tar, base.tar.gz or base.tar.zst
+from beside the program or from /usr/share/berth, or else one that 'berth image build base' makes. If all that is done already,
 only say so.
 
 Where systemd runs and the unit berth.service is installed, that unit is started. Else, and with --background, the
