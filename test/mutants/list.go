@@ -10,7 +10,7 @@ var all = []Mutant{
 		"memory, swap, pids := 4*l.MemoryBytes, 4*l.MemoryBytes,"}},
 		"processes/limits", "runtime/containerd TestSpec"},
 	{"disk: sixteen times the limit", []Edit{{"runtime/diskpool/disk.go",
-		"btrfs.LimitSubvolume(path, bytes)", "btrfs.LimitSubvolume(path, 16*bytes)"}},
+		"btrfs.LimitSubvolume(d.root, path, bytes)", "btrfs.LimitSubvolume(d.root, path, 16*bytes)"}},
 		"processes/limits", "runtime/containerd TestDiskLimits"},
 
 	// Isolation.
