@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,6 +48,7 @@ func TestUpAndDown(t *testing.T) {
 		t.Helper()
 		var out, errs strings.Builder
 		cmd := exec.Command(berth, args...)
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "BERTH_") })
 		cmd.Stdout, cmd.Stderr = &out, &errs
 		if err := cmd.Run(); (err == nil) != want {
 			t.Fatalf("berth %s: %v\n%s%s", strings.Join(args, " "), err, out.String(), errs.String())
