@@ -41,7 +41,7 @@ type Operation struct {
 	Header      []Param // headers with a meaning for this route alone
 	Body        []Content
 	Optional    bool // the body may be left out
-	Loose       bool // the body may have fields that its type does not list
+	Loose       bool // the body may have fields that its type does not list, and null for those that may be left out
 	Answers     map[int][]Content
 	Fails       []int // statuses that carry an error
 	Failure     any   // a value of the error's type, or its Schema; nil is Config.Failure
@@ -205,7 +205,10 @@ func (b builder) operation(e Entry) Schema {
 	}
 	if e.Body != nil {
 		o["requestBody"] = Schema{"required": !e.Optional, "content": b.forms(e.Body)}
-		if c := e.Body[0]; c.Media == "application/json" && !e.Loose {
+		switch c := e.Body[0]; {
+		case e.Loose:
+			b.loosen(c.Of)
+		case c.Media == "application/json":
 			b.seal(c.Of)
 		}
 	}

@@ -214,6 +214,26 @@ func (b builder) sealType(t reflect.Type) {
 	}
 }
 
+// loosen says that a body of this type may have null for a field that may be left out.
+func (b builder) loosen(v any) {
+	b.of(v)
+	t := reflect.TypeOf(v)
+	s := b.schemas[b.name(t)]
+	required, _ := s["required"].([]string)
+	properties := s["properties"].(Schema)
+	for name, property := range properties {
+		if !slices.Contains(required, name) && !isNullable(property.(Schema)) {
+			properties[name] = OrNull(property.(Schema))
+		}
+	}
+}
+
+// isNullable reports whether a schema is one of OrNull.
+func isNullable(s Schema) bool {
+	kinds, _ := s["type"].([]any)
+	return slices.Contains(kinds, any("null")) || s["anyOf"] != nil
+}
+
 // embeddedNames are the names of a struct's type and of those that it embeds.
 func (b builder) embeddedNames(t reflect.Type) []string {
 	list := []string{b.name(t)}
