@@ -35,9 +35,10 @@ func TestConsole(t *testing.T) {
 	cmd.Stderr = &stderr
 	out, err := cmd.Output()
 	if err != nil {
-		t.Errorf("%v\n%s\n%s", err, out, stderr.String())
+		t.Errorf("%v\n%s", err, out)
 	}
-	clients.Report(t, out, 14)
+	t.Log(stderr.String()) // what was measured
+	clients.Report(t, out, 16)
 	for _, line := range d.Faults() {
 		t.Errorf("the daemon had an error of its own: %s", line)
 	}

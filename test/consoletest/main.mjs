@@ -309,19 +309,61 @@ const cases = {
 		}
 	},
 
-	async fast() { // the first paint is quick, and no request of the list is slow
-		const p = await open()
-		await p.reload()
-		await p.waitForSelector('[role=row] a')
-		const { paint, slow } = await p.evaluate(() => ({
-			paint: performance.getEntriesByName('first-contentful-paint')[0].startTime,
-			slow: performance.getEntriesByType('resource').filter(r => r.duration > 500 && !r.name.includes('/events'))
-				.map(r => `${r.name} ${r.duration}`),
+	async fast() { // the first paint is quick and no request is slow, at ten containers and at a thousand
+		for (let n = (await all()).length; n < 10; n++) await make()
+		await quick('at ten containers')
+		const more = Array.from({ length: 1000 - (await all()).length })
+		await Promise.all(Array.from({ length: 8 }, async () => {
+			while (more.pop() !== undefined || more.length) await api('POST', `/containers/${(await make()).id}/stop`)
 		}))
-		check(paint < 1000, `the first paint is after ${paint} ms`)
-		check(!slow.length, `slow: ${slow}`)
+		await quick('at a thousand containers')
+		const p = await open(), count = (await all()).length
+		await p.locator('.counts', { hasText: `${count} in all` }).waitFor()
+		await p.keyboard.press('End')
+		await p.locator(`[role=row][aria-rowindex="${count + 1}"] a:focus`).waitFor()
+		check(await p.locator('[role=row]').count() < 60, 'the list draws rows that are not on the screen')
+		await accessible(p, 'containers, a thousand')
 	},
 }
+
+// all returns the containers, page by page.
+async function all() {
+	const list = []
+	for (let page = { has_more: true }; page.has_more; list.push(...page.data)) {
+		page = await api('GET', `/containers?limit=100${page.next_after ? `&after=${page.next_after}` : ''}`)
+	}
+	return list
+}
+
+// quick loads the list and a container, and checks how long the first paint and each request take. The best of five
+// tries counts, since other work on the machine slows single requests. Streams last as long as the page.
+async function quick(where) {
+	const p = await open(), running = await make(), count = (await all()).length, tries = []
+	for (let i = 0; i < 5; i++) {
+		await visit(p, 'containers')
+		const used = p.waitForResponse(/\/v1\/stats/)
+		await p.reload()
+		await p.locator('.counts', { hasText: `${count} in all` }).waitFor()
+		await used
+		const list = await measure(p)
+		await visit(p, tab(running, 'overview'))
+		await p.locator('.chart canvas').first().waitFor()
+		const one = await measure(p)
+		tries.push({ paint: list.paint, slowest: Math.max(list.slowest, one.slowest), which: [list.which, one.which] })
+		if (list.paint <= 1000 && tries[i].slowest <= 100) break
+	}
+	const best = tries.sort((a, b) => a.slowest - b.slowest)[0]
+	console.error(`${where}: first paint ${Math.round(best.paint)} ms, slowest request ${Math.round(best.slowest)} ms`)
+	check(best.paint <= 1000 && best.slowest <= 100, `${where}: ${JSON.stringify(tries)}`)
+	await p.context().close()
+}
+
+const measure = p => p.evaluate(() => {
+	const requests = performance.getEntriesByType('resource').filter(r => !/\/events\b/.test(r.name))
+		.sort((a, b) => b.duration - a.duration)
+	return { paint: performance.getEntriesByName('first-contentful-paint')[0].startTime, slowest: requests[0].duration,
+		which: `${requests[0].name} ${Math.round(requests[0].duration)}` }
+})
 
 browser = await chromium.launch({ executablePath: BERTH_CHROMIUM, args: ['--no-sandbox'] })
 let failed = 0

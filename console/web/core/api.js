@@ -28,14 +28,19 @@ export function query(path, params = {}) {
 	return text ? `${path}?${text}` : path
 }
 
-// send makes a request and returns its response if the daemon answers well.
-export async function send(method, path, { params, body, raw, signal, accept } = {}) {
+// abandon ends all requests of the page, and refuses further ones: the login is about to end.
+const page = new AbortController()
+export const abandon = () => page.abort()
+
+// send makes a request and returns its response if the daemon answers well. last: abandon does not concern it.
+export async function send(method, path, { params, body, raw, signal, accept, last } = {}) {
 	const headers = accept ? { Accept: accept } : {}
 	if (body !== undefined) headers['Content-Type'] = 'application/json'
+	const signals = [signal, !last && page.signal].filter(Boolean)
 	let res
 	try {
 		res = await fetch(query(path, params), {
-			method, headers, signal, cache: 'no-store', credentials: 'same-origin',
+			method, headers, signal: AbortSignal.any(signals), cache: 'no-store', credentials: 'same-origin',
 			body: raw !== undefined ? raw : body === undefined ? undefined : JSON.stringify(body),
 		})
 	} catch (err) {

@@ -7,7 +7,7 @@ const types = ['created', 'started', 'stopped', 'paused', 'resumed', 'changed', 
 	'files.changed', 'approval.parked', 'approval.decided', 'port.opened', 'port.closed', 'gap')
 
 const listeners = new Set()
-let source, last = '', owner = ''
+let source, last = '', owner = '', stopped = false
 
 // listen calls fn with each event until the function that it returns is called.
 export function listen(fn) {
@@ -26,7 +26,7 @@ function open() {
 		tell({ type: 'disconnected' })
 		if (source.readyState !== EventSource.CLOSED) return // the browser tries again
 		const old = source
-		setTimeout(() => { if (source === old && !document.hidden) open() }, 2000)
+		setTimeout(() => { if (source === old && !document.hidden && !stopped) open() }, 2000)
 		get(at('keys', 'self')).catch(() => {}) // tells the page if the login is over
 	}
 	for (const type of types) {
@@ -42,12 +42,18 @@ function close() {
 	source = undefined
 }
 
+// stop ends the feed for good.
+export function stop() {
+	stopped = true
+	close()
+}
+
 // start begins to follow the events of an owner.
 export function start(of) {
 	owner = of
 	open()
 	document.addEventListener('visibilitychange', () => {
 		if (document.hidden) close()
-		else if (!source) open()
+		else if (!source && !stopped) open()
 	})
 }

@@ -32,7 +32,7 @@ export function VirtualTable({ label, heads, items, keyOf, row, open, height = 4
 		const step = { ArrowDown: 1, j: 1, ArrowUp: -1, k: -1, PageDown: 10, PageUp: -10, Home: -1e9, End: 1e9 }[e.key]
 		if (!step || !items.length) return
 		e.preventDefault()
-		move(active < 0 ? (step > 0 ? 0 : 0) : active + step)
+		move(active < 0 && step !== 1e9 ? 0 : active + step)
 	}
 	useEffect(() => {
 		addEventListener('keydown', keys)

@@ -14,9 +14,12 @@ export async function redeem() {
 export const known = async () => (await call('GET', at('console', 'login'))).key_id !== ''
 
 export async function logout() {
-	await call('DELETE', at('console', 'login'))
+	await call('DELETE', at('console', 'login'), { last: true })
 	location.reload()
 }
+
+// Leaving is shown while the browser logs out.
+export const Leaving = () => html`<main class="login" role="status">Logging out …</main>`
 
 // Login is what a browser sees that is not logged in.
 export function Login({ problem }) {

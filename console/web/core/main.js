@@ -1,14 +1,24 @@
 // The page: its frame with the navigation, and which page is shown. Pages are loaded when they are first opened.
 import { html, render, useEffect, useState } from './view.js'
-import { at, get, signedOut } from './api.js'
+import { abandon, at, get, signedOut } from './api.js'
 import { begin } from './store.js'
-import { start } from './feed.js'
-import { Login, known, logout, redeem } from './login.js'
+import { start, stop } from './feed.js'
+import { Leaving, Login, known, logout, redeem } from './login.js'
 import { link, useRoute } from './router.js'
 import { Button, Loading, Notices, Problem } from './ui.js'
 import { Icon } from './icons.js'
 import { usePending } from './pending.js'
 import { Help, useKeys } from './keys.js'
+
+const root = document.getElementById('app')
+
+// leave logs out. The page goes first, with its requests: the daemon would cut them off, which the browser reports.
+async function leave() {
+	stop()
+	abandon()
+	render(html`<${Leaving} />`, root)
+	await logout().catch(() => location.reload())
+}
 
 const pages = {
 	containers: { title: 'Containers', icon: 'box', load: () => import('../pages/containers.js') },
@@ -55,7 +65,7 @@ function Shell({ self }) {
 				</a></li>`)}</ul></nav>
 			<div class="who"><span title=${`Key ${self.name || self.id}`}>${self.owner}${self.admin && html`
 				<span class="tag">admin</span>`}</span>
-				<${Button} icon="out" label="Log out" action=${logout} /></div>
+				<${Button} icon="out" label="Log out" action=${leave} /></div>
 		</header>
 		<main id="content" tabindex="-1"><${Page} key=${name} name=${name} parts=${rest} self=${self} /></main>
 		<${Notices} />
@@ -63,7 +73,6 @@ function Shell({ self }) {
 }
 
 async function boot() {
-	const root = document.getElementById('app')
 	const ask = problem => render(html`<${Login} problem=${problem} />`, root)
 	let self
 	try {
