@@ -23,6 +23,7 @@ include mk/sdk-python.mk
 include mk/sdk-typescript.mk
 include mk/module.mk
 include mk/release.mk
+include mk/examples.mk
 
 $(BIN)/berth: $(GO_SOURCES) $(CONSOLE_LIBS) | $(BIN) setup
 	@echo "building berth (about 3 minutes the first time)"

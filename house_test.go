@@ -200,6 +200,7 @@ var mayImport = map[string][]string{
 	"cli/data": {"proto", "client", "sandbox-image", "cli/app", "cli/flags", "cli/pack", "cli/term",
 		"cli/unpack"},
 	"client":                 {"proto", "proto/sse"},
+	"examples/go":            {"client", "proto"},
 	"test/daemontest":        {"test/launch"},
 	"test/launch":            {},
 	"test/bench":             {"proto", "cli/app", "cli/term", "client", "test/launch", "cli/pack", "cli/unpack"},

@@ -7,6 +7,7 @@ import (
 	"mime/multipart"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -108,7 +109,8 @@ func TestServiceManagerAndReload(t *testing.T) {
 	}
 	write("warm-max = 0\nfile-quota-bytes = 1000\nmax-execs = 8\nidle-timeout = '7m'\n")
 	if shown := shownConfig(t, d); shown["file-quota-bytes"] != "0 reload 1000" ||
-		shown["max-execs"] != "7 restart 8" || shown["idle-timeout"] != `"7m0s"  ` {
+		shown["max-execs"] != "7 restart 8" || shown["exec-timeout"] != `"5m"  ` ||
+		shown["idle-timeout"] != `"7m0s"  ` {
 		t.Errorf("before the reload: %q", shown)
 	}
 	reload()
@@ -120,6 +122,43 @@ func TestServiceManagerAndReload(t *testing.T) {
 	}
 	if !strings.Contains(d.Log(), `keep their old values until then" settings=max-execs`) {
 		t.Error("the log does not name what needs a restart")
+	}
+
+	// Another key of an upstream is in the same file.
+	keyFile := filepath.Join(t.TempDir(), "keys")
+	asked := make(chan string, 1)
+	model := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked <- r.Header.Get("X-Api-Key")
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"id":"msg_1","type":"message","role":"assistant","model":"m","content":[],`+
+			`"stop_reason":"end_turn","usage":{"input_tokens":1,"output_tokens":1}}`)
+	}))
+	t.Cleanup(model.Close)
+	const ask = `{"model":"m","max_tokens":9,"messages":[{"role":"user","content":"hello"}]}`
+	call[any](t, d, 404, "POST", "/v1/messages", ask)
+	kept := "warm-max = 0\nfile-quota-bytes = 1000\nmax-execs = 8\nidle-timeout = '7m'\n"
+	write(kept + "upstream = ['" + model.URL + "']\nupstream-keys = '" + keyFile + "'\n")
+	for _, key := range []string{"first-key", "second-key"} {
+		if err := os.WriteFile(keyFile, []byte("*="+key+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		reload()
+		call[any](t, d, 200, "POST", "/v1/messages", ask)
+		if got := <-asked; got != key {
+			t.Errorf("the upstream got the key %q, not %q", got, key)
+		}
+	}
+	if err := os.Chmod(keyFile, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	write("file-quota-bytes = 5000\nupstream = ['" + model.URL + "']\nupstream-keys = '" + keyFile + "'\n")
+	reload()
+	if got := upload(t, d, 2000); got != 400 {
+		t.Errorf("what came with an open file of keys was applied: %d", got)
+	}
+	call[any](t, d, 200, "POST", "/v1/messages", ask)
+	if got := <-asked; got != "second-key" {
+		t.Errorf("after a failed reload the upstream got the key %q", got)
 	}
 
 	write("file-quota-bytes = 0\nmax-exec = 9\nwarm-max = \"many\"\n")

@@ -9,8 +9,7 @@ import (
 	"berth/tools/toolstore"
 )
 
-// readKeys reads the files with keys for other services. It returns the providers' keys for stored tools, and puts
-// the upstreams' keys into their configuration.
+// readKeys reads the file with the keys of model providers for stored tools.
 func (d *Daemon) readKeys() (providers map[string]string, err error) {
 	if d.cfg.ProviderKeys != "" {
 		if providers, err = keys.ReadPairs(d.cfg.ProviderKeys, "provider keys",
@@ -18,27 +17,36 @@ func (d *Daemon) readKeys() (providers map[string]string, err error) {
 			return nil, err
 		}
 	}
-	if d.cfg.UpstreamKeys != "" {
-		pairs, err := keys.ReadPairs(d.cfg.UpstreamKeys, "upstream keys", upstream.CheckKey(d.cfg.Upstreams))
-		if err != nil {
-			return nil, err
-		}
-		d.cfg.Upstreams = upstream.WithKeys(d.cfg.Upstreams, pairs)
-	}
 	return providers, nil
 }
 
-// openUpstreams checks the upstreams for Messages requests. It does not connect. It takes a proxy from the usual
-// environment variables.
-func (d *Daemon) openUpstreams() (err error) {
-	list := slices.Clone(d.cfg.Upstreams)
-	for i := range list {
-		list[i].Own = func(key string) bool { return d.knowsSecret(key) } // d.keys is opened later
-		list[i].Proxy = http.ProxyFromEnvironment
-		list[i].Timeout, list[i].IdleTimeout = d.cfg.UpstreamTimeout, d.cfg.UpstreamIdle
+// openUpstreams checks the upstreams for Messages requests. It does not connect.
+func (d *Daemon) openUpstreams() error {
+	list, err := d.upstreams(d.cfg)
+	if err != nil {
+		return err
 	}
 	if d.models, err = upstream.Open(list, d.cfg.Log); err == nil {
 		d.keep(d.models)
 	}
 	return err
+}
+
+// upstreams returns the upstreams of a configuration with their keys. They take a proxy from the usual environment
+// variables.
+func (d *Daemon) upstreams(cfg Config) ([]upstream.Config, error) {
+	list := slices.Clone(cfg.Upstreams)
+	if cfg.UpstreamKeys != "" {
+		pairs, err := keys.ReadPairs(cfg.UpstreamKeys, "upstream keys", upstream.CheckKey(list))
+		if err != nil {
+			return nil, err
+		}
+		list = upstream.WithKeys(list, pairs)
+	}
+	for i := range list {
+		list[i].Own = func(key string) bool { return d.knowsSecret(key) } // d.keys is opened later
+		list[i].Proxy = http.ProxyFromEnvironment
+		list[i].Timeout, list[i].IdleTimeout = cfg.UpstreamTimeout, cfg.UpstreamIdle
+	}
+	return list, nil
 }

@@ -8,7 +8,8 @@ DEBS := gcc libc6-dev pkg-config libseccomp-dev btrfs-progs mmdebstrap ca-certif
 # For the demo, besides those: the Python SDK runs under these.
 DEMO_DEBS := python3 python3-venv
 # To test, besides those: the TypeScript and Python SDKs run under these.
-TEST_DEBS := python3 python3-venv procps $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git)
+TEST_DEBS := python3 python3-venv procps $(if $(shell command -v node),,nodejs npm) $(if $(shell command -v git),,git) \
+	curl jq
 # To measure, besides those: programs to compare berth with, and programs that count system calls.
 BENCH_DEBS := docker.io crun bubblewrap python3-ipykernel python3-jupyter-client strace linux-perf
 

@@ -178,7 +178,7 @@ var shownColumns = term.Columns[shownSetting]{
 func showOptions(o *options) (list []shownSetting) {
 	for _, g := range settingGroups {
 		for _, key := range g.Keys {
-			list = append(list, shownSetting{Key: key, Value: o.literal(key), From: o.source(key)})
+			list = append(list, shownSetting{Key: key, Value: o.shown(key), From: o.source(key)})
 		}
 	}
 	return list
@@ -188,6 +188,14 @@ func showOptions(o *options) (list []shownSetting) {
 func (o *options) literal(key string) string {
 	f := o.flags.Lookup(key)
 	return settings.LiteralOf(f)
+}
+
+// shown returns the value of a setting as people want to see it: the true default where nothing else was given.
+func (o *options) shown(key string) string {
+	if o.source(key).Kind == settings.Default {
+		return settings.DefaultOf(o.flags.Lookup(key))
+	}
+	return o.literal(key)
 }
 
 // source returns where the value of a setting comes from.

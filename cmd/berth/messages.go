@@ -12,7 +12,7 @@ func (o *options) messagesFlags() {
 		"requests: URL, PREFIX=URL for models with that prefix, openai+URL "+
 		"for an upstream with chat completions (may be repeated; default: Messages requests are refused)")
 	f.StringVar(&cfg.UpstreamKeys, "upstream-keys", "", "file with lines PREFIX=KEY, or *=KEY, readable by its "+
-		"owner only: API keys of upstreams by prefix; read at startup (default: forward the client's key)")
+		"owner only: API keys of upstreams by prefix; read at startup and reload (default: forward the client's key)")
 	f.DurationVar(&cfg.UpstreamTimeout, "upstream-timeout", 0, "maximum time until an upstream starts its answer "+
 		"(default 10m)")
 	f.DurationVar(&cfg.UpstreamIdle, "upstream-idle-timeout", 0, "maximum pause in the middle of an upstream's "+

@@ -136,7 +136,7 @@ func (p published) show(next *options) []shownSetting {
 		if next == nil || had.literal(s.Key) == next.literal(s.Key) {
 			continue
 		}
-		list[i].Next, list[i].Needs = next.literal(s.Key), "restart"
+		list[i].Next, list[i].Needs = next.shown(s.Key), "restart"
 		if reloadable(s.Key) {
 			list[i].Needs = "reload"
 		}

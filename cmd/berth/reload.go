@@ -26,7 +26,10 @@ func (s *service) reload() {
 	}
 	// Of a value that waits for a restart, the daemon keeps the old one.
 	applied, later := s.split(next)
-	s.daemon.Reload(cfg)
+	if err := s.daemon.Reload(cfg); err != nil {
+		s.log.Error("the new configuration cannot be applied, and nothing of it is", "error", err)
+		return
+	}
 	s.setLevel(next)
 	s.options = s.merge(next, later)
 	if err := s.publish(); err != nil {

@@ -152,17 +152,21 @@ func (s *service) serve(ctx context.Context, hangups <-chan os.Signal) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer others.Wait()
 	defer stop()
+	serving := make(chan struct{})
 	others.Go(func() {
 		if s.daemon.WaitServing(ctx) != nil {
 			return
 		}
 		s.told(s.manager.Ready(s.status()))
+		close(serving)
 		s.manager.Watch(ctx, s.daemon.Answers)
 	})
 	others.Go(func() {
-		// A manager that asks for a reload before it heard READY=1 would take the end of the reload for it.
-		if s.daemon.WaitServing(ctx) != nil {
+		// A manager that hears READY=1 after a reload during the start would take it for the end of the start.
+		select {
+		case <-ctx.Done():
 			return
+		case <-serving:
 		}
 		for {
 			select {

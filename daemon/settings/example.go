@@ -122,3 +122,7 @@ func quote(text string) string {
 
 // LiteralOf returns the value of a flag as TOML has it.
 func LiteralOf(f *pflag.Flag) string { return Literal(f.Value.Type(), isList(f), Text(f.Value)) }
+
+// DefaultOf returns the true default of a flag as TOML has it. Of a flag whose default is 0, that is what the help
+// names.
+func DefaultOf(f *pflag.Flag) string { return Literal(f.Value.Type(), isList(f), exampleValue(f)) }

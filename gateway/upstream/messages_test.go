@@ -44,7 +44,7 @@ func only(t *testing.T, cfg Config) *Upstream {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { s.Close() })
-	return s.list[0]
+	return s.All()[0]
 }
 
 func head(pairs ...string) http.Header {

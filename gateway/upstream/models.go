@@ -49,9 +49,10 @@ type modelList struct {
 // Models answers a request for the list of models: those of all upstreams under the names that requests use. If some
 // upstreams give no list, a header of the answer names them. If none gives one, the answer is the first one's error.
 func (s *Set) Models(ctx context.Context, client http.Header, query url.Values) (*http.Response, error) {
-	lists := make([]modelList, len(s.list))
+	upstreams := s.All()
+	lists := make([]modelList, len(upstreams))
 	var asked sync.WaitGroup
-	for i, u := range s.list {
+	for i, u := range upstreams {
 		asked.Go(func() { lists[i] = u.listModels(ctx, client) })
 	}
 	asked.Wait()
@@ -64,12 +65,12 @@ func (s *Set) Models(ctx context.Context, client http.Header, query url.Values) 
 			if failed < 0 {
 				failed = i
 			}
-			for _, p := range s.list[i].cfg.Prefixes {
+			for _, p := range upstreams[i].cfg.Prefixes {
 				missing = append(missing, modelsOf(p))
 			}
 			continue
 		}
-		for _, m := range s.named(s.list[i], list.models) {
+		for _, m := range s.named(upstreams[i], list.models) {
 			if id := m.text("id"); !seen[id] {
 				seen[id] = true
 				all = append(all, m)

@@ -111,8 +111,9 @@ func (r Request) Any(is func([]byte) bool) bool {
 
 // A Set holds all upstreams. It is safe for concurrent use.
 type Set struct {
-	list      []*Upstream
+	list      atomic.Pointer[[]*Upstream]
 	transport *http.Transport
+	log       *slog.Logger
 }
 
 // An Upstream serves some of the models.
@@ -129,7 +130,7 @@ func Open(list []Config, log *slog.Logger) (*Set, error) {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	s := &Set{transport: &http.Transport{
+	s := &Set{log: log, transport: &http.Transport{
 		DialContext:         (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
 		TLSHandshakeTimeout: 10 * time.Second,
 		ForceAttemptHTTP2:   true,
@@ -137,21 +138,33 @@ func Open(list []Config, log *slog.Logger) (*Set, error) {
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
 	}}
+	return s, s.Replace(list)
+}
+
+// Replace makes other upstreams the set's. Requests that are under way end with the upstream that they began with. If
+// it fails, the set stays as it is.
+func (s *Set) Replace(list []Config) error {
 	seen := map[string]bool{}
+	all := make([]*Upstream, 0, len(list))
 	for _, cfg := range list {
-		u, err := newUpstream(cfg, s.transport, log)
+		u, err := newUpstream(cfg, s.transport, s.log)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		for _, p := range u.cfg.Prefixes {
 			if seen[p] {
-				return nil, invalid("two upstreams have the models %s; give one of them another prefix", modelsOf(p))
+				return invalid("two upstreams have the models %s; give one of them another prefix", modelsOf(p))
 			}
 			seen[p] = true
 		}
-		s.list = append(s.list, u)
+		all = append(all, u)
 	}
-	return s, nil
+	if old := s.list.Swap(&all); old != nil {
+		for _, u := range *old {
+			u.transport.CloseIdleConnections()
+		}
+	}
+	return nil
 }
 
 func invalid(format string, args ...any) error {
@@ -202,7 +215,7 @@ func basePath(kind, path string) string {
 // Close closes idle connections.
 func (s *Set) Close() error {
 	s.transport.CloseIdleConnections()
-	for _, u := range s.list {
+	for _, u := range s.All() {
 		u.transport.CloseIdleConnections()
 	}
 	return nil
@@ -212,7 +225,8 @@ func (s *Set) Close() error {
 func (s *Set) For(model string) (*Upstream, error) {
 	var best *Upstream
 	longest := -1
-	for _, u := range s.list {
+	list := s.All()
+	for _, u := range list {
 		for _, p := range u.cfg.Prefixes {
 			if strings.HasPrefix(model, p) && len(p) > longest {
 				best, longest = u, len(p)
@@ -222,12 +236,12 @@ func (s *Set) For(model string) (*Upstream, error) {
 	switch {
 	case best != nil:
 		return best, nil
-	case len(s.list) == 0:
+	case len(list) == 0:
 		return nil, proto.Errorf(proto.NotFound, "", "model", "No upstream is configured, so no model can be asked; "+
 			"the operator of the daemon gives one with --upstream.")
 	}
 	var models []string
-	for _, u := range s.list {
+	for _, u := range list {
 		for _, p := range u.cfg.Prefixes {
 			models = append(models, modelsOf(p))
 		}
@@ -238,7 +252,7 @@ func (s *Set) For(model string) (*Upstream, error) {
 }
 
 // All returns the upstreams in the order of their configuration.
-func (s *Set) All() []*Upstream { return s.list }
+func (s *Set) All() []*Upstream { return *s.list.Load() }
 
 // Kind returns the dialect of the upstream.
 func (u *Upstream) Kind() string { return u.cfg.Kind }

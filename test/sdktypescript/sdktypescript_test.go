@@ -6,7 +6,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -54,35 +53,23 @@ func TestSDK(t *testing.T) {
 // pack builds the SDK, packs it twice with the same result, and returns a directory where programs can import it.
 func pack(t *testing.T) (app string) {
 	t.Helper()
-	tools := clients.Install(t, "sdk-typescript", clients.Node, sdk+"/package.json", sdk+"/package-lock.json")
 	dir := t.TempDir()
 	app = filepath.Join(dir, "app")
-	modules := filepath.Join(app, "node_modules")
-	source := filepath.Join(dir, "source")
-	run(t, ".", nil, "sh", "-euc", `
-		mkdir -p "$2" "$4/@berth/sdk" && cp -R "$1/src" "$1/package.json" "$1/tsconfig.json" "$1/README.md" "$2"
-		ln -s "$3/node_modules" "$2/node_modules"
-		ln -s "$3/node_modules/ws" "$4/ws"
-		cp main*.mjs cases.mjs "$4/.."`, "sh", sdk, source, tools, modules)
-	var packed [2]struct {
-		Filename, Shasum string
-		Size             int
+	archive := clients.PackTypeScriptSDK(t, sdk, filepath.Join(dir, "source"))
+	first, err := os.ReadFile(archive)
+	if err != nil {
+		t.Fatal(err)
 	}
-	for i := range packed {
-		var list []json.RawMessage
-		out := run(t, source, nil, "npm", "pack", "--json", "--loglevel=error", "--pack-destination", dir)
-		start := bytes.IndexByte(out, '[') // behind what the build prints
-		if err := json.Unmarshal(out[max(start, 0):], &list); err != nil {
-			t.Fatalf("npm pack: %v\n%s", err, out)
-		}
-		if err := json.Unmarshal(list[0], &packed[i]); err != nil {
-			t.Fatal(err)
-		}
+	second, err := os.ReadFile(clients.PackTypeScriptSDK(t, sdk, filepath.Join(dir, "again")))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if packed[0].Shasum != packed[1].Shasum || packed[0].Size > maxPacked {
-		t.Errorf("the package is not the same twice, or has more than %d bytes: %v", maxPacked, packed)
+	if !bytes.Equal(first, second) || len(first) > maxPacked {
+		t.Errorf("the package is not the same twice, or has more than %d bytes: %d, %d", maxPacked, len(first),
+			len(second))
 	}
-	run(t, dir, nil, "tar", "xzf", packed[0].Filename, "--strip-components=1", "-C", filepath.Join(modules, "@berth/sdk"))
+	clients.UnpackTypeScriptSDK(t, sdk, archive, filepath.Join(app, "node_modules"))
+	run(t, ".", nil, "sh", "-euc", `cp main*.mjs cases.mjs "$1"`, "sh", app)
 	return app
 }
 

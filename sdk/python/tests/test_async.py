@@ -28,6 +28,26 @@ def run(main: Callable[[AsyncSandbox], Awaitable[None]]) -> None:
     asyncio.run(inner())
 
 
+def test_forward_and_stream() -> None:
+    async def main(s: AsyncSandbox) -> None:
+        async with await s.ports.forward(8125) as forward:
+            server = await s.run(["sh", "-c", "echo begins; exec python3 -m http.server 8125"], background=True)
+            deadline = time.monotonic() + 30
+            while 8125 not in [p.port for p in await s.ports.list()]:
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.05)
+            reader, writer = await asyncio.open_connection(forward.host, forward.port)
+            writer.write(b"GET / HTTP/1.0\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.0 200")
+            writer.close()
+            await server.kill()
+        await s.files.write("big", b"x" * 3_000_000)
+        sizes = [len(piece) async for piece in s.files.stream("big")]
+        assert sum(sizes) == 3_000_000 and len(sizes) > 1
+
+    run(main)
+
+
 def test_the_job(tmp_path: Path) -> None:
     async def main(s: AsyncSandbox) -> None:
         await s.files.write("data.csv", "1\n2\n")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 
 import pytest
 
 from berth import (
-    Client, CommandFailedError, ConflictError, ExpiredError, NotFoundError, Sandbox, StoredFile, UnsupportedError,
+    Client, CommandFailedError, ConflictError, ExpiredError, Forward, NotFoundError, Sandbox, StoredFile,
+    UnsupportedError,
 )
 from berth._http import httpx
 
@@ -202,6 +204,51 @@ def test_ports(sandbox: Sandbox, client: Client) -> None:
         assert below.text == "hello\n"
     assert sandbox.ports.withdraw(8123).all is False
     server.kill()
+
+
+ECHO = """
+import socket, threading
+
+def answer(connection):
+    with connection:
+        got = b"".join(iter(lambda: connection.recv(65536), b""))
+        connection.sendall(got[::-1])
+
+with socket.create_server(("127.0.0.1", 8124)) as listener:
+    print("listens", flush=True)
+    while True:
+        threading.Thread(target=answer, args=(listener.accept()[0],)).start()
+"""
+
+
+def connect(forward: Forward) -> socket.socket:
+    return socket.create_connection((forward.host, forward.port), timeout=30)
+
+
+def exchange(forward: Forward, data: bytes) -> bytes:
+    """Sends data, ends that direction, and returns all that comes back."""
+    with connect(forward) as connection:
+        connection.sendall(data)
+        connection.shutdown(socket.SHUT_WR)
+        return b"".join(iter(lambda: connection.recv(65536), b""))
+
+
+def test_forward(sandbox: Sandbox) -> None:
+    with sandbox.ports.forward(8124) as forward:
+        assert exchange(forward, b"nobody listens") == b""
+        server = sandbox.run(["python3", "-c", ECHO], background=True)
+        assert next(iter(server)).text.startswith("listens")
+        data = bytes(range(256)) * 8192
+        with connect(forward) as idle:
+            assert exchange(forward, b"abc") == b"cba"
+            assert exchange(forward, data) == data[::-1]
+            with pytest.raises(OSError):
+                sandbox.ports.forward(8124, forward.port)
+            forward.close()
+            assert idle.recv(1) == b""  # close ends what is open
+        with pytest.raises(ConnectionRefusedError):
+            connect(forward)
+        server.kill()
 
 
 def test_inputs_and_manifest(sandbox: Sandbox, client: Client) -> None:

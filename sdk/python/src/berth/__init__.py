@@ -26,6 +26,7 @@ from .errors import (
     ExpiredError, InternalError, InvalidArgumentError, MethodNotAllowedError, NotFoundError, PermissionDeniedError,
     QuotaExceededError, TooLargeError, TooManyRequestsError, UnauthenticatedError, UnavailableError, UnsupportedError,
 )
+from .forward import AsyncForward, Forward
 from .results import (
     Chunk, CodeError, CodeFailedError, CodeResult, CommandFailedError, CommandResult, Output, OutputFile, Result,
     Skill, SkillVersion, StoredFile,
@@ -34,13 +35,13 @@ from .toolserver import AsyncToolServer, AsyncTools, Tool, Tools, ToolServer, to
 from .version import __version__
 
 __all__ = [
-    "AlreadyExistsError", "AsyncClient", "AsyncCode", "AsyncCommand", "AsyncContext", "AsyncFiles", "AsyncPorts",
-    "AsyncPty", "AsyncSandbox", "AsyncSandboxes", "AsyncToolServer", "AsyncTools", "AsyncWatch", "BerthError",
-    "CanceledError", "Chunk", "Client", "Code", "CodeError", "CodeFailedError", "CodeResult", "Command",
+    "AlreadyExistsError", "AsyncClient", "AsyncCode", "AsyncCommand", "AsyncContext", "AsyncFiles", "AsyncForward",
+    "AsyncPorts", "AsyncPty", "AsyncSandbox", "AsyncSandboxes", "AsyncToolServer", "AsyncTools", "AsyncWatch",
+    "BerthError", "CanceledError", "Chunk", "Client", "Code", "CodeError", "CodeFailedError", "CodeResult", "Command",
     "CommandFailedError", "CommandResult", "ConflictError", "ConnectionFailedError", "Context",
-    "DeadlineExceededError", "ExpiredError", "Files", "InternalError", "InvalidArgumentError", "MethodNotAllowedError",
-    "NotFoundError", "Output", "OutputFile", "PermissionDeniedError", "Ports", "Pty", "QuotaExceededError", "Result",
-    "Sandbox", "Sandboxes", "Skill", "SkillVersion", "StoredFile", "Tool", "ToolServer", "Tools", "TooLargeError",
-    "TooManyRequestsError", "UnauthenticatedError", "UnavailableError", "UnsupportedError", "Watch", "__version__",
-    "tool",
+    "DeadlineExceededError", "ExpiredError", "Files", "Forward", "InternalError", "InvalidArgumentError",
+    "MethodNotAllowedError", "NotFoundError", "Output", "OutputFile", "PermissionDeniedError", "Ports", "Pty",
+    "QuotaExceededError", "Result", "Sandbox", "Sandboxes", "Skill", "SkillVersion", "StoredFile", "TooLargeError",
+    "TooManyRequestsError", "Tool", "ToolServer", "Tools", "UnauthenticatedError", "UnavailableError",
+    "UnsupportedError", "Watch", "__version__", "tool",
 ]

@@ -173,7 +173,7 @@ class AsyncToolServer:
                     await self._serve(socket)
                     pause = 0.1
             except InvalidStatus as e:
-                error = _refusal(self._daemon.url, e)
+                error = refusal(self._daemon.url, e)
                 if error.status < 500 and error.status != 429:
                     raise error from None
             except (OSError, ConnectionClosed, InvalidHandshake) as e:
@@ -324,7 +324,7 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} cannot be the result of a tool")
 
 
-def _refusal(url: str, e: InvalidStatus) -> BerthError:
+def refusal(url: str, e: InvalidStatus) -> BerthError:
     """Returns the daemon's error for a refused connection."""
     r = e.response
     return from_answer(url, r.status_code, {k.lower(): v for k, v in r.headers.raw_items()}, bytes(r.body or b""))

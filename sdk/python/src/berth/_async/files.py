@@ -43,9 +43,14 @@ class AsyncFiles:
             NotFoundError: There is no such file.
             InvalidArgumentError: It is a directory.
         """
-        request = Request("GET", self._path("content"), {"path": path, "as": user})
-        async with self._transport.stream(request) as body:
+        async with aclosing(self.stream(path, user=user)) as body:
             return b"".join([piece async for piece in body])
+
+    async def stream(self, path: str, *, user: User = None) -> AsyncGenerator[bytes, None]:
+        """Gives the content of a file piece by piece. It raises what read does."""
+        async with self._transport.stream(Request("GET", self._path("content"), {"path": path, "as": user})) as body:
+            async for piece in body:
+                yield piece
 
     async def read_text(self, path: str, *, user: User = None) -> str:
         """Returns the content of a file in UTF-8."""

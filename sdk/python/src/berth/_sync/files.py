@@ -44,9 +44,14 @@ class Files:
             NotFoundError: There is no such file.
             InvalidArgumentError: It is a directory.
         """
-        request = Request("GET", self._path("content"), {"path": path, "as": user})
-        with self._transport.stream(request) as body:
+        with closing(self.stream(path, user=user)) as body:
             return b"".join([piece for piece in body])
+
+    def stream(self, path: str, *, user: User = None) -> Generator[bytes, None, None]:
+        """Gives the content of a file piece by piece. It raises what read does."""
+        with self._transport.stream(Request("GET", self._path("content"), {"path": path, "as": user})) as body:
+            for piece in body:
+                yield piece
 
     def read_text(self, path: str, *, user: User = None) -> str:
         """Returns the content of a file in UTF-8."""

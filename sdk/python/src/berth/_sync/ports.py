@@ -7,6 +7,7 @@ import builtins
 
 from .._config import path
 from .._wire import body, decode, decode_list
+from ..forward import Forward
 from ..types import Port, PortURL, PublishedPorts
 from ._transport import Transport
 
@@ -46,6 +47,19 @@ class Ports:
     def api_url(self, port: int) -> str:
         """Returns the URL of a port below the API, which needs an API key in the header X-Api-Key."""
         return self._transport.url + self._path("ports", str(port)) + "/"
+
+    def forward(self, port: int, local_port: int = 0, *, host: str = "127.0.0.1") -> Forward:
+        """Listens on this machine, and leads each connection to a port of the container, whatever its protocol is.
+
+        Args:
+            port: From 1 to 65535. Nothing needs to listen there yet; a connection that nothing takes is closed.
+            local_port: The port of this machine; 0 takes a free one.
+            host: The address of this machine.
+
+        Raises:
+            OSError: The local port is taken.
+        """
+        return Forward.open(self._transport, self._container, port, host, local_port)
 
     def publish(self, port: int | str) -> PublishedPorts:
         """Makes a port public, or all of them with "all": requests to its URL then need no credential.

@@ -1,0 +1,47 @@
+package examples_test
+
+// recipes are the directories of examples, with what the suite expects of each.
+var recipes = map[string]recipe{
+	"python":       {python: "sdk", prints: []string{`^4 data.csv$`}, makes: map[string]string{"chart.png": png}},
+	"python-async": {python: "sdk", prints: []string{`^primes in each range: \[168, 135, 128\]$`}},
+	"typescript":   {node: "tsx", prints: []string{`^4 data.csv$`}, makes: map[string]string{"chart.png": png}},
+	"go":           {inPlace: true, prints: []string{`^3 data.csv$`, `^sum of degrees: 23$`}},
+	"curl":         {prints: []string{`^4 /workspace/data.csv$`, `^45$`, `^deleted container_`}},
+
+	"streaming": {python: "sdk", prints: []string{`^step 1\nstep 2\nstep 3$`, `^stdout: hello reader$`, `^stderr: done$`,
+		`^return code 0$`}},
+	"files": {python: "sdk", prints: []string{`^made sorted.csv$`, `texts/a.txt.*texts/all.txt`},
+		makes: map[string]string{"sorted.csv": "city,degrees\nOslo,4\n", "texts-back/all.txt": "first\nsecond\n"}},
+	"code-contexts": {python: "sdk", prints: []string{`^\['item', 'price'\] \[\['tea', 2.5\], \['milk', 1.2\]\]$`,
+		`^error: KeyError: 'colour'$`, `^sum in JavaScript: 3.7$`}},
+	"snapshots": {python: "sdk", prints: []string{`^restored: level=1$`, `^copy: level=10$`, `^copy: level=20$`,
+		`^copy: level=30$`, `^original: level=1$`}},
+	"watch": {python: "sdk", prints: []string{`^create a.txt$`, `^rename a.txt$`, `^create b.txt$`, `^remove b.txt$`,
+		`^create end$`}},
+	"webhooks":   {python: "sdk", prints: []string{`^verified: exec.ended in our container$`}},
+	"code-tools": {python: "sdk", prints: []string{`^total: 1837.5$`, `^unknown: \w+Error`}},
+	"stored-tools": {python: "sdk", prints: []string{`^output: \{'words': 3, 'longest': 'stored'\}$`,
+		`^refused: input.text$`}},
+	"dockerfile": {python: "sdk", prints: []string{`^hi build\nhello you$`}},
+	"secrets": {python: "sdk", env: map[string]string{"GITHUB_TOKEN": githubToken},
+		prints: []string{`^leaked: False$`, `^octocat$`, `^other hosts: refused$`}},
+
+	"data-analysis": {python: "sdk", prints: []string{`^2026-02 +9 +4 +15$`, `^made chart.png$`},
+		makes: map[string]string{"months.csv": "day,bread,milk,tea\n2026-01,,7.0,12.0\n", "chart.png": png}},
+	"web-preview": {node: "tsx", prints: []string{`^open http://8000-.*localhost`, `^200 <h1>Hello from a container</h1>$`}},
+	"ci-runner": {python: "sdk", prints: []string{`^== test\n(.*\n)*OK$`, `^all steps passed$`},
+		makes: map[string]string{"project.tar.gz": "\x1f\x8b"}},
+	"evaluation": {python: "sdk", prints: []string{`^model-a: passed\nmodel-b: failed by exit\nmodel-c: failed by timeout$`}},
+	"notebook": {python: "sdk", prints: []string{`^3 cells are in done.ipynb$`},
+		makes: map[string]string{"done.ipynb": "{\n \"cells\""}, has: map[string]string{"done.ipynb": `"image/png": "iVBORw0KGgo`}},
+	"approval-bot": {python: "sdk", stdin: "y\nn\n", prints: []string{`ada@example.com sent$`,
+		`^everyone@example.com was refused: .*the bot's person said no`, `\(sent to ada@example.com\)$`}},
+
+	"e2b": {python: "e2b", env: e2bURLs, prints: []string{`^3 /home/user/data.csv$`, `^sum of degrees: 23$`}},
+	"librechat": {node: "librechat", env: map[string]string{"LIBRECHAT_CODE_BASEURL": "%URL%/librechat/%KEY%/v1"},
+		prints: []string{`^42$`, `^files: \[ 'out.csv' \]$`}},
+}
+
+const png = "\x89PNG\r\n"
+
+var e2bURLs = map[string]string{"E2B_API_URL": "%URL%", "E2B_SANDBOX_URL": "%URL%", "E2B_API_KEY": "%E2B_KEY%"}
