@@ -110,7 +110,11 @@ func inPath(r *http.Request) (t target, ok bool) {
 	if !ok || len(parts) != 4 || parts[1] != "ports" || r.Method == http.MethodConnect {
 		return t, false
 	}
-	if parts[3] == "url" && r.Method == http.MethodPost {
+	method := r.Method
+	if method == http.MethodOptions { // a browser's question before a page's request goes where that one will
+		method = cmp.Or(r.Header.Get("Access-Control-Request-Method"), method)
+	}
+	if parts[3] == "url" && method == http.MethodPost {
 		return t, false // the route of the API that signs URLs
 	}
 	return target{container: parts[0], port: parts[2], path: "/" + parts[3], query: r.URL.RawQuery,
