@@ -530,7 +530,7 @@ func TestSocketsLeaveNoGoroutines(t *testing.T) {
 
 // Fifty readers that hardly read neither hold up a command that writes 200 MB nor cost memory.
 func TestSlowReaders(t *testing.T) {
-	s := newSite(t)
+	s := siteWith(t, session.Config{}, func(c *Config) { c.Socket.WriteTimeout = time.Hour }) // slow, and not gone
 	at := s.container(t)
 	const size = 200 << 20
 	x := s.launch(t, at, proto.Cmd{Command: fmt.Sprintf("read l; head -c %d /dev/zero | tr '\\0' z", size),
