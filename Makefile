@@ -21,6 +21,7 @@ include mk/bench.mk
 include mk/image.mk
 include mk/sdk-python.mk
 include mk/sdk-typescript.mk
+include mk/adapters.mk
 include mk/module.mk
 include mk/release.mk
 include mk/examples.mk

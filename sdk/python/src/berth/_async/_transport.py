@@ -69,6 +69,7 @@ class AsyncTransport:
         self.key = _config.find_key(key)
         self.wait = wait
         self.timeout = timeout
+        self.ca_file = ca_file
         self._users = 1
         self.met = False  # the daemon has answered before
         self.tls: ssl.SSLContext | None = _config.trust(ca_file) if self.url.startswith("https:") else None
@@ -93,6 +94,10 @@ class AsyncTransport:
         if self._users == 0:
             await self._http.aclose()
 
+    def settings(self) -> dict[str, Any]:
+        """Returns the arguments of a client for the same daemon and key."""
+        return {"url": self.url, "key": self.key, "timeout": self.timeout, "wait": self.wait, "ca_file": self.ca_file}
+
     def retry(self, *, repeat: bool) -> Retry:
         """Returns the rules for one request."""
         return Retry(self.wait, repeat=repeat, met=self.met)
@@ -112,6 +117,9 @@ class AsyncTransport:
             await _io.sleep(pause)
 
     async def _open_once(self, request: Request) -> httpx.Response:
+        if self._http.is_closed:
+            raise RuntimeError(f"the connections to {self.url} are closed, as by `close`, the end of a `with` block or "
+                               "the deletion of a sandbox without a client; make another client")
         content = request.content() if callable(request.content) else request.content
         timeout = httpx.Timeout(request.timeout or self.timeout, connect=min(self.timeout, 10), pool=None)
         built = self._http.build_request(

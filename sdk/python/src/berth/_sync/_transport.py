@@ -70,6 +70,7 @@ class Transport:
         self.key = _config.find_key(key)
         self.wait = wait
         self.timeout = timeout
+        self.ca_file = ca_file
         self._users = 1
         self.met = False  # the daemon has answered before
         self.tls: ssl.SSLContext | None = _config.trust(ca_file) if self.url.startswith("https:") else None
@@ -94,6 +95,10 @@ class Transport:
         if self._users == 0:
             self._http.close()
 
+    def settings(self) -> dict[str, Any]:
+        """Returns the arguments of a client for the same daemon and key."""
+        return {"url": self.url, "key": self.key, "timeout": self.timeout, "wait": self.wait, "ca_file": self.ca_file}
+
     def retry(self, *, repeat: bool) -> Retry:
         """Returns the rules for one request."""
         return Retry(self.wait, repeat=repeat, met=self.met)
@@ -113,6 +118,9 @@ class Transport:
             _io.sleep(pause)
 
     def _open_once(self, request: Request) -> httpx.Response:
+        if self._http.is_closed:
+            raise RuntimeError(f"the connections to {self.url} are closed, as by `close`, the end of a `with` block or "
+                               "the deletion of a sandbox without a client; make another client")
         content = request.content() if callable(request.content) else request.content
         timeout = httpx.Timeout(request.timeout or self.timeout, connect=min(self.timeout, 10), pool=None)
         built = self._http.build_request(

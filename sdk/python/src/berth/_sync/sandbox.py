@@ -59,6 +59,11 @@ class Sandbox:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.id}>"
 
+    @property
+    def client_settings(self) -> dict[str, Any]:
+        """Arguments that make another client of the same daemon and key, of either kind. The key is among them."""
+        return self._transport.settings()
+
     # -- Getting one
 
     @classmethod

@@ -1,0 +1,148 @@
+// Package adapters_test has frameworks work in real containers, through the adapters of sdk/python and sdk/typescript.
+//
+// Each directory here is named as the adapter that it is for. It has a program of the test's own, main.py or main.mjs,
+// and all packages that it needs with their versions: requirements.txt, or package.json and package-lock.json. The
+// program gets the daemon's URL and key as BERTH_URL and BERTH_API_KEY, the adapter's directory as BERTH_ADAPTER, and
+// prints "done" as its last line. A Python program imports the SDK and its adapter from the sources, whose types mypy
+// checks first; requirements.txt has mypy, too. A program for Node finds them built and packed in node_modules.
+package adapters_test
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"berth/test/clients"
+	"berth/test/daemontest"
+	"berth/test/needs"
+)
+
+// adapters are the directories of adapters by the file that says how to install a program's packages.
+var adapters = map[string]struct{ install, sources string }{
+	"requirements.txt":  {clients.Python, "../../sdk/python"},
+	"package-lock.json": {clients.Node, "../../sdk/typescript"},
+}
+
+func TestAdapters(t *testing.T) {
+	if os.Getenv("BERTH_ADAPTERS") == "" {
+		t.Skip("BERTH_ADAPTERS is not set: `make test-adapters` runs this, and installs 1 GB once")
+	}
+	needs.Containers(t)
+	programs, err := filepath.Glob("*/main.*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := start(t)
+	for _, program := range programs {
+		name := filepath.Dir(program)
+		t.Run(name, func(t *testing.T) { check(t, d, name) })
+	}
+	for _, line := range d.Faults() {
+		t.Errorf("the daemon had an error of its own: %s", line)
+	}
+}
+
+// start runs a daemon until the end of the test.
+func start(t *testing.T) *daemontest.Daemon {
+	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public", "--network-max", "allowlist")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return d
+}
+
+// check installs the framework of an adapter, and runs the program of the test.
+func check(t *testing.T, d *daemontest.Daemon, name string) {
+	for list, a := range adapters {
+		if _, err := os.Stat(filepath.Join(name, list)); errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		files, err := filepath.Glob(name + "/*.*")
+		if err != nil {
+			t.Fatal(err)
+		}
+		dir := clients.Install(t, "adapter-"+name, a.install, files...)
+		sdk, err := filepath.Abs(a.sources)
+		if err != nil {
+			t.Fatal(err)
+		}
+		adapter := filepath.Join(sdk, "adapters", name)
+		if _, err := os.Stat(adapter); err != nil {
+			t.Fatalf("there is no such adapter: %v", err)
+		}
+		if list == "requirements.txt" {
+			python(t, d, dir, sdk, adapter)
+		} else {
+			node(t, d, dir, sdk, adapter)
+		}
+		return
+	}
+	t.Error("it has neither requirements.txt nor package-lock.json")
+}
+
+// python checks the types of an adapter, and runs the program with it.
+func python(t *testing.T, d *daemontest.Daemon, dir, sdk, adapter string) {
+	env := []string{"PYTHONPATH=" + sdk + "/src:" + adapter, "MYPYPATH=" + sdk + "/src", "PYTHONDONTWRITEBYTECODE=1"}
+	t.Run("types", func(t *testing.T) {
+		run(t, d, dir, env, "venv/bin/mypy", "--strict", "--cache-dir", filepath.Join(dir, "mypy"), adapter)
+	})
+	t.Run("program", func(t *testing.T) {
+		done(t, run(t, d, dir, append(env, "BERTH_ADAPTER="+adapter), "venv/bin/python", "main.py"))
+	})
+}
+
+// run runs a program to its end, shows what it prints, and returns that.
+func run(t *testing.T, d *daemontest.Daemon, dir string, env []string, argv ...string) string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Dir, cmd.Stderr = dir, t.Output()
+	cmd.Env = append(append(os.Environ(), "BERTH_URL="+d.URL, "BERTH_API_KEY="+d.Key), env...)
+	out, err := cmd.Output()
+	if t.Output().Write(out); err != nil {
+		t.Errorf("%s: %v", strings.Join(argv, " "), err)
+	}
+	return string(out)
+}
+
+// packed builds a package for Node with the modules that it needs, as it would be published, and unpacks it among those
+// of a program.
+const packed = `rm -rf "$1/package" && mkdir "$1/package" && cd "$1/package"
+cp -R "$2/src" "$2/package.json" "$2/tsconfig.json" . && ln -s "$3" node_modules
+into=$4/$(node -p 'require("./package.json").name')
+rm -rf "$into" && mkdir -p "$into"
+npm pack --loglevel=error --pack-destination "$1/package" >&2
+tar -xzf *.tgz --strip-components=1 -C "$into"`
+
+// node builds the SDK and an adapter, which checks its types, and runs the program with them.
+func node(t *testing.T, d *daemontest.Daemon, dir, sdk, adapter string) {
+	tools := clients.Install(t, "sdk-typescript", clients.Node, sdk+"/package.json", sdk+"/package-lock.json")
+	temp, modules := t.TempDir(), filepath.Join(dir, "node_modules")
+	run(t, d, dir, nil, "sh", "-euc", packed, "sh", temp, sdk, filepath.Join(tools, "node_modules"), modules)
+	t.Run("types", func(t *testing.T) {
+		run(t, d, dir, nil, "sh", "-euc", packed, "sh", temp, adapter, modules, modules)
+	})
+	t.Run("program", func(t *testing.T) {
+		done(t, run(t, d, dir, []string{"BERTH_ADAPTER=" + adapter}, "node", "main.mjs"))
+	})
+}
+
+// done checks that a program came to its end.
+func done(t *testing.T, out string) {
+	t.Helper()
+	if lines := strings.Fields(out); len(lines) == 0 || lines[len(lines)-1] != "done" {
+		t.Error(`the last word of its output is not "done"`)
+	}
+}
