@@ -84,6 +84,22 @@ export const cases = {
     same(err, 'err\n')
   },
 
+  async webStreams ({ sandbox }) { // the same for code that takes web streams
+    const command = await sandbox.run('seq 0 99999; echo err >&2; printf end', { background: true })
+    const read = name => new Response(command.stream(name)).text()
+    same(await Promise.all([read('stdout'), read('stderr')]), [numbers(100000) + 'end', 'err\n'])
+    const endless = await sandbox.run('while echo y; do sleep 0.05; done', { background: true })
+    const reader = endless.stream('stdout').getReader()
+    same(new TextDecoder().decode((await reader.read()).value).slice(0, 2), 'y\n')
+    await reader.cancel()
+    same((await endless.info()).state, 'running')
+    await endless.kill()
+    const short = await sandbox.run('seq 0 99999', { background: true, maxOutputBytes: 4096 })
+    await short.wait()
+    const e = await new Response(short.stream('stdout')).text().then(text => text, e => e)
+    check(/^\d+ bytes of stdout are lost/.test(e.message), e)
+  },
+
   async killedStream ({ sandbox, restart }) { // the daemon dies in the middle of a stream
     let [text, restarted] = ['', undefined]
     const result = await sandbox.run(counting, {
@@ -210,6 +226,8 @@ export const cases = {
     // Programs in containers do not say that pages of other origins may read their answers.
     if (!foreign) same(await (await sandbox.ports.fetch(8000, '/page')).text(), 'served\n')
     if (!foreign) {
+      const endpoint = await sandbox.ports.endpoint(8000)
+      same(await (await fetch(`${endpoint.url}page`, endpoint)).text(), 'served\n')
       const url = await sandbox.ports.url(8000, { expiresInSeconds: 60 })
       check(/^http:\/\/8000-.*berth_token=/.test(url), url)
     }

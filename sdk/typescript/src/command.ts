@@ -109,11 +109,18 @@ export class CommandResult {
     return this
   }
 
+  /** `stderr`, and for a command that failed, lines with what berth knows of it: a limit, or a host that was refused. */
+  get explainedStderr (): string {
+    const why = this.ok ? [] : [this.message, ...this.notes].filter(Boolean)
+    const start = why.length > 0 && this.stderr !== '' && !this.stderr.endsWith('\n') ? '\n' : ''
+    return this.stderr + start + why.map(line => `berth: ${line}\n`).join('')
+  }
+
   /** Some of the output was left out of `stdout` or `stderr`. */
   get truncated (): boolean { return this.exec.truncated }
 }
 
-/** Where commands and code begin, and relative paths of files. */
+/** The directory where commands and code begin, and relative paths of files. */
 export const workspace = '/workspace'
 
 const waitSeconds = 30 // of one request that waits for an end; proxies end requests that are silent for longer
@@ -174,10 +181,37 @@ export class Command implements AsyncIterable<Chunk> {
     return { stdout: stdout!, stderr: stderr! }
   }
 
+  /**
+   * stream returns the bytes of one stream from its beginning to the command's end, for code that takes a web stream.
+   * It is read when its reader asks. If the daemon no longer keeps bytes that were not read yet, reading fails.
+   */
+  stream (name: 'stdout' | 'stderr'): ReadableStream<Uint8Array<ArrayBuffer>> {
+    const left = new AbortController()
+    const signal = this.#signal ? AbortSignal.any([this.#signal, left.signal]) : left.signal
+    const chunks = this.#chunks(signal)
+    return new ReadableStream({
+      async pull (controller) {
+        for (;;) {
+          const { done, value } = await chunks.next()
+          if (done) return controller.close()
+          if (value.stream !== name) continue
+          if (value.lost > 0) {
+            throw new Error(`${value.lost} bytes of ${name} are lost, since they were read too late; read the ` +
+              "output while the command runs, or start it with onOutputLimit: 'wait'")
+          }
+          return controller.enqueue(value.data)
+        }
+      },
+      cancel () { left.abort() }
+    }, { highWaterMark: 0 })
+  }
+
   /** [Symbol.asyncIterator] follows the output from its beginning to the command's end. */
-  async * [Symbol.asyncIterator] (): AsyncGenerator<Chunk, void, undefined> {
+  [Symbol.asyncIterator] (): AsyncGenerator<Chunk, void, undefined> { return this.#chunks(this.#signal) }
+
+  async * #chunks (signal: AbortSignal | undefined): AsyncGenerator<Chunk, void, undefined> {
     let lost = 0
-    for await (const event of follow(this.#transport, this.#container, this.id, undefined, this.#signal)) {
+    for await (const event of follow(this.#transport, this.#container, this.id, undefined, signal)) {
       if (event.type === 'gap') lost = (event.until ?? 0) - (event.offset ?? 0)
       else if (event.type === 'stdout' || event.type === 'stderr') {
         yield new Chunk(event.type, event, lost)

@@ -7,7 +7,8 @@
  */
 export * from './client.js'
 export * from './code.js'
-export { Chunk, Command, CommandFailedError, CommandResult, type OutputFile, type RunOptions } from './command.js'
+export { Chunk, Command, CommandFailedError, CommandResult, workspace, type OutputFile,
+  type RunOptions } from './command.js'
 export * from './errors.js'
 export { Files, type FileOptions, type FileSource, type FindOptions, type GrepOptions } from './files.js'
 export * from './ports.js'

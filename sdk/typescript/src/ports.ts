@@ -29,15 +29,25 @@ export class Ports {
   }
 
   /**
+   * endpoint returns where programs reach a port, for HTTP and websockets, with the headers that each request needs.
+   * One is the client's API key: give them to your own programs alone, and others a `url`.
+   */
+  async endpoint (port: number): Promise<{ url: string, headers: Record<string, string> }> {
+    const key = await this.#transport.key()
+    return { url: this.#transport.href(this.#at('ports', String(port))) + '/',
+      headers: key === '' ? {} : { 'X-Api-Key': key } }
+  }
+
+  /**
    * fetch sends an HTTP request to a port, with the client's key. In a page it works where the page has the daemon's
    * own origin, since the program does not say that other pages may read its answers.
    */
   async fetch (port: number, path = '/', init: RequestInit = {}): Promise<Response> {
-    const key = await this.#transport.key()
+    const endpoint = await this.endpoint(port)
     const headers = new Headers(init.headers)
-    if (key !== '') headers.set('X-Api-Key', key)
-    const url = this.#transport.href(this.#at('ports', String(port))) + (path.startsWith('/') ? path : '/' + path)
-    return this.#transport.fetch(url, { credentials: this.#transport.credentials ?? 'omit', ...init, headers })
+    for (const [name, value] of Object.entries(endpoint.headers)) headers.set(name, value)
+    return this.#transport.fetch(endpoint.url + path.replace(/^\//, ''), {
+      credentials: this.#transport.credentials ?? 'omit', ...init, headers })
   }
 
   /** wait waits until a program listens on a port. Use a signal to set a time limit. */

@@ -42,7 +42,7 @@ export type QueryValue = string | number | boolean | undefined | readonly string
 
 /** One request to the API. */
 export interface Request extends CallOptions {
-  method?: 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
+  method?: 'GET' | 'HEAD' | 'POST' | 'PUT' | 'PATCH' | 'DELETE'
   /** Parts of the path behind `/v1`; each is escaped. */
   path: readonly string[]
   query?: Record<string, QueryValue>
