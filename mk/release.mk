@@ -5,13 +5,18 @@
 
 DIST := dist
 RELEASE := .cache/release
-RELEASE_ARCHES ?= amd64 arm64
+# The machine's own first: its programs make the manual pages for all, and only its base image is built.
+RELEASE_ARCHES ?= $(shell go env GOHOSTARCH) $(filter-out $(shell go env GOHOSTARCH),amd64 arm64)
+
+# Who publishes the packages, as "Name <address>", and where they are from. Set them on the command line.
+export MAINTAINER ?= The berth authors
+export HOMEPAGE ?=
 
 # The C compiler for runc, which is linked with Debian's static libraries; packaging/build unpacks them below .cache.
 RELEASE_CC_amd64 := x86_64-linux-gnu-gcc
 RELEASE_CC_arm64 := aarch64-linux-gnu-gcc
 RELEASE_DEBS := binutils mmdebstrap $(if $(filter x86_64,$(shell uname -m)),gcc-aarch64-linux-gnu,gcc-x86-64-linux-gnu)
-RELEASE_TEST_DEBS := lintian prometheus rpm qemu-user-static
+RELEASE_TEST_DEBS := lintian prometheus rpm qemu-user-static zsh fish man-db groff file
 
 .PHONY: release test-release setup-release
 setup-release: setup

@@ -15,7 +15,7 @@ const firstCommandMost = time.Minute
 // containers is how many of them live through an upgrade.
 const containers = 5
 
-// TestReleaseInstall installs the deb into bare systems, runs a first command against the clock, and removes it.
+// TestReleaseInstall installs the debs into bare systems, runs a first command against the clock, and removes them.
 func TestReleaseInstall(t *testing.T) {
 	needsDist(t)
 	for suite := range suites {
@@ -23,24 +23,17 @@ func TestReleaseInstall(t *testing.T) {
 			r := newRoot(t, suite)
 			before := r.files()
 			r.put(distFile(t, "berth_*_amd64.deb"), "tmp/berth.deb")
-			image := distFile(t, "berth-*-image-base-amd64.tar")
+			r.put(distFile(t, "berth-image-base_*_amd64.deb"), "tmp/image.deb")
 
-			start := time.Now()
-			lap := func(what string) { t.Logf("%5.1f s: %s", time.Since(start).Seconds(), what) }
-			r.install("/tmp/berth.deb")
-			lap("the package is installed")
+			lap := stopwatch(t)
+			r.install("/tmp/berth.deb /tmp/image.deb")
+			lap("the packages are installed")
 			s := r.start(t)
 			lap("the daemon is ready")
-			r.put(image, "tmp/base.tar")
-			r.run("berth image import /tmp/base.tar")
-			lap("the image is imported")
-			if out := r.run("berth run -q -- python3 -c 'print(6*7)'"); !strings.HasSuffix(out, "42") {
-				t.Errorf("the first command printed %q", out)
-			}
+			r.run("berth up")
+			lap("berth up has given it the image")
+			r.firstCommand(t, "berth")
 			lap("the first command has run")
-			if took := time.Since(start); took > firstCommandMost {
-				t.Errorf("the first command ended after %v, at most %v are allowed", took, firstCommandMost)
-			}
 
 			r.run("berth doctor --quick")
 			r.checkFiles(t)
@@ -50,6 +43,81 @@ func TestReleaseInstall(t *testing.T) {
 			r.remove(t, before)
 		})
 	}
+}
+
+// stopwatch returns a function that logs the time since now, and fails if that is too much for a first command.
+func stopwatch(t *testing.T) func(what string) {
+	start := time.Now()
+	return func(what string) {
+		t.Helper()
+		took := time.Since(start)
+		t.Logf("%5.1f s: %s", took.Seconds(), what)
+		if took > firstCommandMost {
+			t.Errorf("%s after %v, at most %v are allowed", what, took, firstCommandMost)
+		}
+	}
+}
+
+// firstCommand runs a command in a container.
+func (r *root) firstCommand(t *testing.T, berth string) {
+	t.Helper()
+	if out := r.run(berth + " run -q -- python3 -c 'print(6*7)'"); !strings.HasSuffix(out, "42") {
+		t.Errorf("the first command printed %q", out)
+	}
+}
+
+// TestReleaseTarball unpacks the tarball in bare systems, and runs a first command against the clock.
+func TestReleaseTarball(t *testing.T) {
+	needsDist(t)
+	for suite := range suites {
+		t.Run(suite, func(t *testing.T) {
+			r := newRoot(t, suite)
+			r.put(distFile(t, "berth-*-linux-amd64.tar.gz"), "tmp/berth.tar.gz")
+			lap := stopwatch(t)
+			r.run("tar -xf /tmp/berth.tar.gz -C /opt && mv /opt/berth-* /opt/berth")
+			r.install("btrfs-progs")
+			lap("the tarball is unpacked, and btrfs-progs is installed")
+			if out := r.run("/opt/berth/bin/berth up"); !strings.Contains(out, "claude mcp add berth") {
+				t.Errorf("berth up does not say what to paste into Claude Code:\n%s", out)
+			}
+			lap("berth up has ended")
+			r.firstCommand(t, "/opt/berth/bin/berth")
+			lap("the first command has run")
+			r.run("/opt/berth/bin/berth down --data /var/lib/berth")
+		})
+	}
+}
+
+// TestReleaseRPM installs and removes the rpms with rpm, in Debian: it has no archive of Fedora's packages.
+func TestReleaseRPM(t *testing.T) {
+	needsDist(t)
+	r := newRoot(t, "bookworm")
+	r.put(distFile(t, "berth-[0-9]*.x86_64.rpm"), "tmp/berth.rpm")
+	r.put(distFile(t, "berth-image-base-*.x86_64.rpm"), "tmp/image.rpm")
+	r.install("rpm btrfs-progs ca-certificates")
+	before := r.files()
+	for _, needs := range []string{"btrfs-progs", "ca-certificates", "shadow-utils"} {
+		r.run("rpm -q --requires -p /tmp/berth.rpm | grep -qx " + needs)
+	}
+	r.run("rpm --checksig --nosignature /tmp/berth.rpm /tmp/image.rpm")
+	r.run("rpm --install --nodeps /tmp/berth.rpm /tmp/image.rpm && rpm --verify --nodeps berth berth-image-base")
+	s := r.start(t)
+	r.run("berth up")
+	r.firstCommand(t, "berth")
+	r.keep(t)
+	s.stop(t)
+	r.run("rpm --erase berth berth-image-base")
+	if left := r.processes(); len(left) > 0 {
+		t.Errorf("after removal these processes run: %v", left)
+	}
+	for name := range r.files() {
+		data := strings.HasPrefix(name, "/var/lib/berth") || strings.HasPrefix(name, "/var/cache/berth") ||
+			strings.HasPrefix(name, "/run/berth")
+		if !before[name] && strings.Contains(name, "berth") && !data {
+			t.Errorf("after removal there is %s", name)
+		}
+	}
+	r.run("test -s /var/lib/berth/ledger.db")
 }
 
 // checkFiles checks what a person looks for after an installation.
@@ -88,12 +156,12 @@ func (r *root) keep(t *testing.T) {
 // remove removes the package, which stops containers and keeps data, and purges it, which leaves nothing.
 func (r *root) remove(t *testing.T, before map[string]bool) {
 	t.Helper()
-	r.run("apt-get remove -y -qq berth")
+	r.run("apt-get remove -y -qq berth berth-image-base")
 	if left := r.processes(); len(left) > 0 {
 		t.Errorf("after remove these processes run: %v", left)
 	}
 	r.run("test -s /var/lib/berth/ledger.db && test -s /etc/berth/berth.toml && test ! -e /usr/bin/berth")
-	r.run("apt-get purge -y -qq berth")
+	r.run("apt-get purge -y -qq berth berth-image-base")
 	for name := range r.files() {
 		if !before[name] && strings.Contains(name, "berth") {
 			t.Errorf("after purge there is %s", name)
@@ -107,10 +175,10 @@ func (r *root) remove(t *testing.T, before map[string]bool) {
 	}
 }
 
-// install installs a package, and what it needs from the distribution's archive.
-func (r *root) install(deb string) {
+// install installs packages, and what they need from the distribution's archive.
+func (r *root) install(packages string) {
 	r.t.Helper()
-	r.fetch("apt-get update -qq && apt-get install -y -qq --no-install-recommends " + deb + " 2>&1")
+	r.fetch("apt-get update -qq && apt-get install -y -qq --no-install-recommends " + packages + " 2>&1")
 }
 
 // files lists the root's own files.
@@ -142,7 +210,7 @@ func TestReleaseUpgrade(t *testing.T) {
 	deb := distFile(t, "berth_*_amd64.deb")
 	r.put(deb, "tmp/berth.deb")
 	r.put(distFile(t, "berth-*-image-base-amd64.tar"), "tmp/base.tar")
-	r.fetch("apt-get update -qq && apt-get install -y -qq --no-install-recommends btrfs-progs ca-certificates libseccomp2")
+	r.install("btrfs-progs ca-certificates libseccomp2")
 	run(t, "cp", "-a", programs, filepath.Join(r.dir, "opt/before"))
 
 	old := r.startCommand(t, "/opt/before/berth serve")
