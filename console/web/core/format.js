@@ -13,7 +13,7 @@ export function bytes(n) {
 // span writes a number of seconds in its two largest units.
 export function span(seconds) {
 	if (seconds < 1) return `${Math.round(seconds * 1000)} ms`
-	if (seconds < 10) return `${seconds.toFixed(1)} s`
+	if (seconds < 10) return `${Number.isInteger(seconds) ? seconds : seconds.toFixed(1)} s`
 	const parts = [[86400, 'd'], [3600, 'h'], [60, 'min'], [1, 's']]
 	const first = parts.findIndex(([size]) => seconds >= size)
 	const [size, unit] = parts[first]
@@ -37,6 +37,9 @@ function coarse(seconds) {
 	const step = seconds > 86400 ? 3600 : seconds > 3600 ? 60 : seconds > 60 ? 60 : 1
 	return Math.floor(seconds / step) * step
 }
+
+// many writes a number with its noun.
+export const many = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`
 
 export const clock = time => new Date(time).toLocaleString([], { dateStyle: 'medium', timeStyle: 'medium' })
 

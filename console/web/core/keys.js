@@ -8,7 +8,8 @@ export const typing = e => e.target.closest?.('input, textarea, select, [content
 
 const places = { c: 'containers', a: 'approvals', k: 'keys', h: 'host' }
 
-const all = [['g then c, a, k, h', 'Containers, approvals, keys, host'], ['/', 'Filter the list'], ['n', 'New container'],
+const all = [['g then c, a, k, h', 'Containers, approvals, keys, host'], ['/', 'Filter the list'],
+	['n', 'New container'],
 	['↑ ↓ or j k', 'Move in a list'], ['Enter', 'Open'], ['y', 'Approve the chosen request'],
 	['x', 'Refuse the chosen request'], ['?', 'This help']]
 
@@ -34,5 +35,6 @@ export function useKeys() {
 }
 
 export const Help = ({ close }) => html`<${Dialog} title="Keys" verb="Close" close=${close} submit=${() => {}}>
-	<dl class="keys">${all.map(([key, what]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd></div>`)}</dl>
+	<dl class="keys">${all.map(([key, what]) => html`<div key=${key}><dt><kbd>${key}</kbd></dt><dd>${what}</dd>
+		</div>`)}</dl>
 	</${Dialog}>`

@@ -5,7 +5,8 @@ import { typing } from './keys.js'
 
 // VirtualTable shows items. row returns the cells of one; shown is told which items are on the screen.
 export function VirtualTable({ label, heads, items, keyOf, row, open, height = 45, shown }) {
-	const box = useRef(), [top, setTop] = useState(0), [room, setRoom] = useState(700), [active, setActive] = useState(-1)
+	const box = useRef(), [top, setTop] = useState(0), [room, setRoom] = useState(700),
+		[active, setActive] = useState(-1)
 	useEffect(() => {
 		const measure = () => box.current && setRoom(box.current.clientHeight)
 		const seen = new ResizeObserver(measure)
@@ -40,7 +41,8 @@ export function VirtualTable({ label, heads, items, keyOf, row, open, height = 4
 	})
 	return html`<div class="table" role="table" aria-label=${label} aria-rowcount=${items.length + 1} ref=${box}
 		tabindex="0" onScroll=${e => setTop(e.currentTarget.scrollTop)}>
-		<div class="tr head" role="row" aria-rowindex="1">${heads.map(h => html`<div key=${h.name} class=${'td ' + h.css}
+		<div class="tr head" role="row" aria-rowindex="1">${heads.map(h => html`<div key=${h.name}
+			class=${'td ' + h.css}
 			role="columnheader">${h.hidden ? html`<span class="sr">${h.name}</span>` : h.name}</div>`)}</div>
 		<div role="presentation" style=${{ height: first * height + 'px' }}></div>
 		${part.map((item, i) => html`<div key=${keyOf(item)} class="tr" role="row" data-index=${first + i}

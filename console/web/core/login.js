@@ -28,7 +28,8 @@ export function Login({ problem }) {
 		${problem && html`<p class="failed" role="alert">${problem}</p>`}
 		<p>Log in with a one-time link. Run this on a machine that has an API key:</p>
 		<pre><code>berth console</code></pre>
-		<p class="dim">The link is good for one minute and one browser. You then stay logged in for a week, until you log
+		<p class="dim">The link is good for one minute and one browser. You then stay logged in for a week,
+			until you log
 		out or the key is revoked.</p>
 	</main>`
 }

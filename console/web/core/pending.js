@@ -23,7 +23,8 @@ export function reload() {
 }
 
 listen(e => {
-	if (e.type.startsWith('approval.') || e.type === 'connected' || e.type === 'gap' || e.type === 'exec.ended') reload()
+	if (e.type.startsWith('approval.') || e.type === 'connected' || e.type === 'gap'
+		|| e.type === 'exec.ended') reload()
 })
 setInterval(() => { if (document.hidden || pending.length) reload() }, 15_000)
 

@@ -10,7 +10,8 @@ import { Button, Empty, notify, useTick } from '../core/ui.js'
 import { Icon } from '../core/icons.js'
 
 const kinds = {
-	network: { icon: 'globe', title: 'Connection to', text: a => a.connections > 1 ? `${a.connections} connections wait` : '' },
+	network: { icon: 'globe', title: 'Connection to', text: a => a.connections > 1 ? `${a.connections} connections wait`
+		: '' },
 	tool_call: { icon: 'tool', title: 'Call of', text: () => '' },
 	tool_run: { icon: 'tool', title: 'Run of', text: () => '' },
 }
@@ -30,15 +31,20 @@ export function Waiting({ approval: a, chosen, choose }) {
 	const c = a.container_id && find(a.container_id)
 	return html`<li class=${classes('card waiting', chosen && 'chosen')} onFocusIn=${choose} onClick=${choose}>
 		<div class="what"><h2><${Icon} name=${kind.icon} /> ${kind.title} <code>${a.item}</code></h2>
-			<p class="dim">${a.container_id && html`<a href=${link('containers', a.container_id)}>${c?.name || a.container_id}</a> · `}
-				asked ${ago(a.created_at)}${a.expires_at && ` · expires ${until(a.expires_at)}`}${kind.text(a) && ` · ${kind.text(a)}`}</p>
+			<p class="dim">${a.container_id && html`<a href=${link('containers', a.container_id)}>${c?.name
+				|| a.container_id}</a> · `}
+				asked ${ago(a.created_at)}${a.expires_at && ` · expires ${until(a.expires_at)}`}${kind.text(a)
+					&& ` · ${kind.text(a)}`}</p>
 			${a.input !== undefined && html`<pre class="input" tabindex="0">${input(a.input)}</pre>`}</div>
 		<div class="row">
-			<${Button} icon="check" kind="primary" action=${() => decide(a, 'approve')}>${a.kind === 'network' ? 'Allow once'
+			<${Button} icon="check" kind="primary" action=${() => decide(a, 'approve')}>${a.kind === 'network'
+				? 'Allow once'
 				: 'Approve'}</${Button}>
-			${a.kind === 'network' && html`<${Button} action=${() => decide(a, 'approve', 'life')}>Allow always</${Button}>`}
+			${a.kind === 'network' && html`<${Button}
+				action=${() => decide(a, 'approve', 'life')}>Allow always</${Button}>`}
 			<${Button} icon="cross" kind="danger" action=${() => decide(a, 'refuse')}>Refuse</${Button}>
-			${a.kind === 'network' && html`<${Button} kind="danger" action=${() => decide(a, 'refuse', 'life')}>Refuse always</${Button}>`}
+			${a.kind === 'network' && html`<${Button} kind="danger"
+				action=${() => decide(a, 'refuse', 'life')}>Refuse always</${Button}>`}
 		</div></li>`
 }
 
@@ -62,12 +68,16 @@ export default function Approvals() {
 		return () => removeEventListener('keydown', pressed)
 	})
 	return html`<div class="page">
-		<div class="row head"><h1>Approvals</h1><p role="status">${list.length ? `${list.length} waiting` : 'Nothing waits'}</p></div>
-		${list.length ? html`<p class="dim"><kbd>y</kbd> approves the marked request, <kbd>x</kbd> refuses it, <kbd>j</kbd> and
+		<div class="row head"><h1>Approvals</h1><p role="status">${list.length ? `${list.length} waiting`
+			: 'Nothing waits'}</p></div>
+		${list.length ? html`<p class="dim"><kbd>y</kbd> approves the
+			marked request, <kbd>x</kbd> refuses it, <kbd>j</kbd> and${' '}
 			<kbd>k</kbd> move the mark.</p>
-			<ul class="plain" aria-label="Waiting requests">${list.map((a, i) => html`<${Waiting} key=${a.id} approval=${a}
+			<ul class="plain" aria-label="Waiting requests">${list.map((a, i) => html`<${Waiting} key=${a.id}
+				approval=${a}
 				chosen=${i === at} choose=${() => choose(a.id)} />`)}</ul>`
-		: html`<${Empty} title="Nothing waits for you"><p>Tool calls that need approval, runs of stored tools, and connections of
+		: html`<${Empty} title="Nothing waits for you"><p>Tool calls that need approval, runs of stored tools,
+			and connections of
 			containers that ask appear here at once.</p></${Empty}>`}
 	</div>`
 }

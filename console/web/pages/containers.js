@@ -49,7 +49,8 @@ export async function act(c, verb) {
 
 export default function Containers() {
 	const [, draw] = useState(0), [filter, setFilter] = useState(''), [state, setState] = useState('')
-	const [making, setMaking] = useState(false), [removing, setRemoving] = useState(null), [visible, setVisible] = useState([])
+	const [making, setMaking] = useState(false), [removing, setRemoving] = useState(null),
+		[visible, setVisible] = useState([])
 	const field = useRef()
 	useEffect(() => watch(() => draw(n => n + 1)), [])
 	useTick(10)
@@ -80,7 +81,8 @@ export default function Containers() {
 			html`<span title=${c.image}>${c.image}</span>${c.runtime_class !== 'runc' && html`
 				<span class="tag">${c.runtime_class}</span>`}`,
 			html`<${Use} list=${mine} read=${s => s.cpu.percent} most=${100 * (c.limits.cpus || 1)}
-				text=${cpu === null || cpu === undefined ? '–' : `${cpu < 10 ? cpu.toFixed(1) : Math.round(cpu)} %`} />`,
+				text=${cpu === null || cpu === undefined ? '–' : `${cpu < 10 ? cpu.toFixed(1)
+					: Math.round(cpu)} %`} />`,
 			html`<${Use} list=${mine} read=${s => s.memory.used_bytes} most=${c.limits.memory_bytes}
 				text=${bytes(now?.memory.used_bytes)} />`,
 			c.running_execs || html`<span class="dim">–</span>`,
@@ -105,8 +107,9 @@ export default function Containers() {
 				${states.map(s => html`<option key=${s} value=${s}>${s} (${counts[s] || 0})</option>`)}</select>
 		</div>
 		${failed && html`<${Problem} error=${failed} again=${load} />`}
-		${!loaded && !list.length ? html`<${Loading} />` : !list.length && !failed ? html`<${Empty} title="No containers yet">
-			<p>Make one here, or with <code>berth create</code>. It keeps its files until you delete it.</p>
+		${!loaded && !list.length ? html`<${Loading} />` : !list.length && !failed ? html`<${Empty}
+			title="No containers yet">
+			<p>Make one here, or with <code>berth create</code>. It keeps its files until it is deleted.</p>
 			<${Button} icon="plus" kind="primary" action=${() => setMaking(true)}>New container</${Button}></${Empty}>`
 		: !chosen.length ? html`<${Empty} title="Nothing matches"><p>No container matches this filter.</p>
 			<${Button} action=${() => { setFilter(''); setState('') }}>Show all</${Button}></${Empty}>`

@@ -45,7 +45,8 @@ export function Create({ close }) {
 		<${Field} label="Image"><select name="image">${(value?.images || []).map(i => html`<option key=${i.name}
 			selected=${i.name === info.default_image}>${i.name}</option>`)}</select></${Field}>
 		${info?.runtime_classes.length > 1 && html`<${Field} label="Isolation"><select name="runtime_class">
-			${info.runtime_classes.map(c => html`<option key=${c} selected=${c === info.default_runtime_class}>${c}</option>`)}
+			${info.runtime_classes.map(c => html`<option key=${c} selected=${c === info.default_runtime_class}>
+				${c}</option>`)}
 			</select></${Field}>`}
 		<div class="pair"><${Field} label="CPUs"><input name="cpus" type="number" step="any" min="0.01"
 			placeholder=${info?.default_limits.cpus} /></${Field}>
@@ -59,6 +60,7 @@ export function Create({ close }) {
 		${network === 'allowlist' && html`<${Field} label="Hosts" hint="Such as api.github.com, *.example.com:8443">
 			<textarea name="allow" rows="2"></textarea></${Field}>
 			<label class="check"><input type="checkbox" name="ask" /> Ask me about other hosts</label>`}
-		<${Field} label="Labels" hint="key=value, separated by spaces"><input name="labels" autocomplete="off" /></${Field}>
+		<${Field} label="Labels" hint="key=value, separated by spaces"><input name="labels" autocomplete="off" />
+			</${Field}>
 	</${Dialog}>`
 }

@@ -1,6 +1,9 @@
-// The frame that shows HTML of containers. It has an origin of its own and no network. Scripts and handlers of the shown
-// text never run: the policy of the frame refuses them. What it refuses is also taken out here, for the look and so that
-// the browser has nothing to report; no safety depends on that. Styles are set as sheets and properties, which the policy
+// The frame that shows HTML of containers. It has an origin of its own and no network. Scripts and handlers of the
+// shown
+// text never run: the policy of the frame refuses them. What it refuses is also taken out here, for the look and so
+// that
+// the browser has nothing to report; no safety depends on that. Styles are set as sheets and properties, which the
+// policy
 // allows.
 const left = 'script, style, link, meta, base, iframe, frame, object, embed, form'
 const addresses = /^(src|href|srcset|xlink:href|action|formaction|background|poster|data)$/i

@@ -4,10 +4,15 @@ import { styled } from '../../core/asset.js'
 
 const height = 150
 
-const minute = t => new Date(t * 1000).toLocaleTimeString([], { hour: '2-digit', minute: '2-digit', hour12: false })
+// at writes the times of an axis, with seconds if its marks are less than a minute apart.
+const at = (_, list, axis, space, step) => list.map(t => new Date(t * 1000).toLocaleTimeString([],
+	{ hour: '2-digit', minute: '2-digit', second: step < 60 ? '2-digit' : undefined, hour12: false }))
+
+// binary are steps between the marks of an axis of bytes.
+const binary = Array.from({ length: 45 }, (_, i) => 2 ** i)
 
 // chart makes an empty chart in an element. show gives it data: times in seconds, then the values of each line.
-export function chart(box, { lines, most, format }) {
+export function chart(box, { lines, most, format, bytes }) {
 	styled('libs/uPlot.min.css')
 	const bright = matchMedia('(prefers-color-scheme: light)')
 	let plot, last = [[], ...lines.map(() => [])]
@@ -18,8 +23,10 @@ export function chart(box, { lines, most, format }) {
 			font: '11px system-ui, sans-serif' }
 		plot = new uPlot({
 			width: Math.max(200, box.clientWidth), height, legend: { show: false }, cursor: { show: false },
-			padding: [8, 4, 0, 0], scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.15, most / 50, 1e-9)] } },
-			axes: [{ ...axis, size: 26, values: (_, list) => list.map(minute) }, { ...axis, size: 68, values: (_, list) => list.map(format) }],
+			padding: [8, 4, 0, 0], scales: { y: { range: (_, low, high) => [0, Math.max(high * 1.15, most / 50,
+				1e-9)] } },
+			axes: [{ ...axis, size: 26, space: 80, values: at },
+				{ ...axis, size: 68, values: (_, list) => list.map(format), ...bytes && { incrs: binary } }],
 			series: [{}, ...lines.map((_, i) => ({ stroke: color(i ? '--warn' : '--accent'), width: 1.5,
 				fill: i ? undefined : color('--accent-soft'), points: { show: false } }))],
 		}, last, box)

@@ -30,7 +30,8 @@ function Answer({ answer: a }) {
 	return html`<div class="answer">
 		${out && html`<pre class="output">${out}</pre>`}${err && html`<pre class="output stderr">${err}</pre>`}
 		${a.results.map((text, i) => html`<${Shown} key=${i} bundle=${a.rich[i]} text=${text} />`)}
-		${(a.error || a.error_detail) && html`<pre class="output failed" role="alert">${plain(a.error_detail?.traceback || a.error)}</pre>`}
+		${(a.error || a.error_detail) && html`<pre class="output failed" role="alert">${plain(a.error_detail?.traceback
+			|| a.error)}</pre>`}
 		${a.notes?.map(n => html`<p key=${n} class="dim">${n}</p>`)}
 		<p class="dim">${span(a.duration_ms / 1000)}</p></div>`
 }
@@ -46,7 +47,8 @@ export default function Notebook({ container: c }) {
 	const run = async cell => {
 		change(cell.id, { busy: true, failed: null })
 		try {
-			const answer = await call('POST', at('containers', c.id, 'contexts', name, 'run'), { body: { code: cell.code, language } })
+			const answer = await call('POST', at('containers', c.id, 'contexts', name, 'run'),
+				{ body: { code: cell.code, language } })
 			change(cell.id, { busy: false, answer, count: answer.execution_count })
 			setCells(all => all[all.length - 1].id === cell.id ? [...all, fresh()] : all)
 			requestAnimationFrame(() => {
@@ -60,19 +62,25 @@ export default function Notebook({ container: c }) {
 	}
 	const known = contexts.value?.some(x => x.name === name), busy = cells.some(x => x.busy)
 	return html`<div class="scroll" tabindex="0" role="region" aria-label="Notebook" ref=${list}>
-		<div class="row tools"><select aria-label="Language" value=${language} onChange=${e => setLanguage(e.target.value)}>
+		<div class="row tools"><select aria-label="Language" value=${language}
+			onChange=${e => setLanguage(e.target.value)}>
 			${languages.map(l => html`<option key=${l}>${l}</option>`)}</select>
-			${busy && html`<${Button} icon="stop" action=${() => post(at('containers', c.id, 'contexts', name, 'interrupt'))}>Interrupt</${Button}>`}
+			${busy && html`<${Button} icon="stop" action=${() => post(at('containers', c.id, 'contexts', name,
+				'interrupt'))}>Interrupt</${Button}>`}
 			${known && html`<${Button} icon="undo" action=${async () => {
 				await post(at('containers', c.id, 'contexts', name, 'restart'))
 				notify('The interpreter starts anew; its variables are gone')
 			}}>Restart</${Button}>`}<span class="dim">Shift+Enter runs a cell.</span></div>
-		${cells.map(cell => html`<section key=${cell.id} class="card cell" aria-label=${`Cell ${cell.count || ''}`} aria-busy=${!!cell.busy}>
+		${cells.map(cell => html`<section key=${cell.id} class="card cell" aria-label=${`Cell ${cell.count || ''}`}
+			aria-busy=${!!cell.busy}>
 			<div class="row"><span class="count mono" aria-hidden="true">[${cell.busy ? '*' : cell.count || ' '}]</span>
 				<textarea class="grow mono" aria-label="Code" spellcheck="false" value=${cell.code}
-					rows=${Math.min(20, Math.max(2, cell.code.split('\n').length))} onInput=${e => change(cell.id, { code: e.target.value })}
-					onKeyDown=${e => { if (e.key === 'Enter' && e.shiftKey) { e.preventDefault(); if (!cell.busy) run(cell) } }}></textarea>
+					rows=${Math.min(20, Math.max(2, cell.code.split('\n').length))} onInput=${e => change(cell.id,
+						{ code: e.target.value })}
+					onKeyDown=${e => { if (e.key === 'Enter'
+						&& e.shiftKey) { e.preventDefault(); if (!cell.busy) run(cell) } }}></textarea>
 				<${Button} icon="play" label="Run this cell" disabled=${cell.busy} action=${() => run(cell)} /></div>
-			${cell.failed && html`<${Problem} error=${cell.failed} />`}${cell.answer && html`<${Answer} answer=${cell.answer} />`}
+			${cell.failed && html`<${Problem} error=${cell.failed} />`}${cell.answer && html`<${Answer}
+				answer=${cell.answer} />`}
 			</section>`)}</div>`
 }

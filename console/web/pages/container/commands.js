@@ -15,7 +15,8 @@ export const words = x => x.command || (x.argv || []).join(' ')
 export function How({ exec: x }) {
 	if (x.state === 'running') return html`<span class="state running">running</span>`
 	const good = x.end?.reason === 'exit' && x.end.return_code === 0
-	return html`<span class=${'state ' + (good ? 'ok' : 'failed')}>${x.end?.reason === 'exit' ? `exit ${x.end.return_code}`
+	return html`<span class=${'state ' + (good ? 'ok' : 'failed')}>${x.end?.reason === 'exit'
+		? `exit ${x.end.return_code}`
 		: x.end?.reason}</span>`
 }
 
@@ -60,7 +61,8 @@ function Details({ container, exec: x, changed }) {
 	useEffect(() => { if (stick.current) box.current.scrollTop = box.current.scrollHeight }, [output])
 	const seconds = ((x.ended_at ? new Date(x.ended_at) : Date.now()) - new Date(x.started_at)) / 1000
 	return html`<section class="details" aria-label="The chosen command">
-		<div class="row"><${How} exec=${x} /><span class="dim" title=${clock(x.started_at)}>${ago(x.started_at)} · ${span(seconds)}${' · '}
+		<div class="row"><${How} exec=${x} /><span class="dim" title=${clock(x.started_at)}>
+			${ago(x.started_at)} · ${span(seconds)}${' · '}
 			${x.user}${x.end?.peak_memory_bytes ? ` · ${bytes(x.end.peak_memory_bytes)}` : ''}</span>
 			${x.state === 'running' && html`<${Button} icon="stop" kind="danger" action=${async () => {
 				await post(at('containers', container.id, 'execs', x.id, 'signal'), { signal: 'KILL' })
@@ -73,13 +75,15 @@ function Details({ container, exec: x, changed }) {
 			stick.current = el.scrollTop + el.clientHeight > el.scrollHeight - 30
 		}}>${output.map((p, i) => html`<span key=${i} class=${p.css}>${p.text}</span>`)}${!output.length && html`<span
 			class="dim">No output${x.state === 'running' ? ' yet' : ''}</span>`}</pre>
-		${made?.length > 0 && html`<p class="dim">Made or changed:</p><ul class="files">${made.map(p => html`<li key=${p}>
+		${made?.length > 0 && html`<p class="dim">Made or changed:</p><ul class="files">${made.map(p => html`<li
+			key=${p}>
 			<a href=${link('containers', container.id, 'files', `/workspace/${x.job_id}/${p}`)}>${p}</a></li>`)}</ul>`}
 	</section>`
 }
 
 export default function Commands({ container, parts: [chosen] }) {
-	const { value: list, error, reload } = useLoaded(async () => (await get(at('containers', container.id, 'execs'))).data
+	const { value: list, error, reload } = useLoaded(async () => (await get(at('containers', container.id,
+		'execs'))).data
 		.reverse(), [container.id])
 	const [picked, pick] = useState(chosen), [text, setText] = useState('')
 	useTick(5)
@@ -99,14 +103,18 @@ export default function Commands({ container, parts: [chosen] }) {
 	const shown = list.find(x => x.id === picked) || list[0]
 	return html`<div class="fill">
 		<form class="row tools" onSubmit=${e => e.preventDefault()}>
-			<input class="grow mono" aria-label="Command" placeholder="Command for bash" value=${text} autocomplete="off"
+			<input class="grow mono" aria-label="Command" placeholder="Command for bash" value=${text}
+				autocomplete="off"
 				spellcheck="false" onInput=${e => setText(e.target.value)} />
 			<${Button} icon="play" kind="primary" action=${run} type="submit">Run</${Button}></form>
-		${!list.length ? html`<${Empty} title="No commands yet"><p>What runs in this container, by the API or here, is listed with
+		${!list.length ? html`<${Empty} title="No commands yet"><p>What runs in this container, by the API or here,
+			is listed with
 			its output.</p></${Empty}>` : html`<div class="split">
 			<ul class="plain picks" aria-label="Commands">${list.map(x => html`<li key=${x.id}><button type="button"
-				class=${classes('pick', x === shown && 'chosen')} aria-pressed=${x === shown} onClick=${() => pick(x.id)}>
-				<code>${words(x)}</code><span class="row"><${How} exec=${x} /><span class="dim">${ago(x.started_at)}</span></span>
+				class=${classes('pick', x === shown && 'chosen')} aria-pressed=${x === shown}
+					onClick=${() => pick(x.id)}>
+				<code>${words(x)}</code><span class="row"><${How} exec=${x} /><span class="dim">
+					${ago(x.started_at)}</span></span>
 				</button></li>`)}</ul>
 			<${Details} key=${shown.id} container=${container} exec=${shown} changed=${reload} /></div>`}
 	</div>`

@@ -17,7 +17,8 @@ const join = (dir, name) => `${dir === '/' ? '' : dir}/${name}`
 function Crumbs({ container, path }) {
 	const parts = path.split('/').filter(Boolean)
 	return html`<nav class="crumbs" aria-label="Path"><a href=${link('containers', container, 'files', '/')}>/</a>
-		${parts.map((p, i) => html`<a key=${i} href=${link('containers', container, 'files', '/' + parts.slice(0, i + 1).join('/'))}>
+		${parts.map((p, i) => html`<a key=${i} href=${link('containers', container, 'files', '/' + parts.slice(0,
+			i + 1).join('/'))}>
 			${p}</a>`)}</nav>`
 }
 
@@ -25,7 +26,8 @@ function Crumbs({ container, path }) {
 async function upload(container, dir, files, told) {
 	for (const file of files) {
 		told(`Uploading ${file.name} …`)
-		await send('PUT', at('containers', container, 'fs', 'content'), { params: { path: join(dir, file.name) }, raw: file })
+		await send('PUT', at('containers', container, 'fs', 'content'), { params: { path: join(dir, file.name) },
+			raw: file })
 	}
 	notify(files.length === 1 ? `Uploaded ${files[0].name}` : `Uploaded ${files.length} files`)
 }
@@ -33,10 +35,12 @@ async function upload(container, dir, files, told) {
 export default function Files({ container: c, parts: [asked = '/workspace'] }) {
 	const [over, setOver] = useState(false), [busy, setBusy] = useState(''), [asking, ask] = useState(null)
 	const { value, error, reload } = useLoaded(async () => {
-		const file = asked === '/' ? { type: 'directory', path: '/' } : await get(at('containers', c.id, 'fs', 'stat'), { path: asked })
+		const file = asked === '/' ? { type: 'directory', path: '/' } : await get(at('containers', c.id, 'fs', 'stat'),
+			{ path: asked })
 		const dir = file.type === 'directory' || file.target_type === 'directory' ? asked : parent(asked)
 		const page = await get(at('containers', c.id, 'fs', 'list'), { path: dir, limit: most })
-		const list = page.data.sort((a, b) => (b.type === 'directory') - (a.type === 'directory') || a.path.localeCompare(b.path))
+		const list = page.data.sort((a, b) => (b.type === 'directory') - (a.type === 'directory')
+			|| a.path.localeCompare(b.path))
 		return { dir, list, more: page.has_more, chosen: dir === asked ? null : file }
 	}, [c.id, asked])
 	if (error && !value) return html`<${Problem} error=${error} again=${reload} />`
@@ -61,9 +65,10 @@ export default function Files({ container: c, parts: [asked = '/workspace'] }) {
 			<label class="button"><${Icon} name="up" /><span>Upload</span><input class="sr" type="file" multiple
 				onChange=${e => { put([...e.target.files]); e.target.value = '' }} /></label>
 			<${Button} icon="folder" action=${() => ask({ mkdir: true })}>New directory</${Button}>
-			<a class="button" href=${query(at('containers', c.id, 'fs', 'tar'), { path: dir })} download=${`${base(dir)}.tar`}>
-				<${Icon} name="down" /><span>Download all</span></a>
-			<span role="status" class="dim">${busy}</span></div>
+			<a class="button" href=${query(at('containers', c.id, 'fs', 'tar'), { path: dir })}
+				download=${`${base(dir)}.tar`}>
+				<${Icon} name="down" /><span>Download all</span></a></div>
+		<p role="status" class="dim upload">${busy}</p>
 		<div class=${classes('split files', over && 'over')} onDragOver=${e => { e.preventDefault(); setOver(true) }}
 			onDragLeave=${() => setOver(false)} onDrop=${drop}>
 			<ul class="plain picks tree" aria-label=${`Files in ${dir}`}>
@@ -73,24 +78,30 @@ export default function Files({ container: c, parts: [asked = '/workspace'] }) {
 					href=${link('containers', c.id, 'files', join(dir, base(f.path)))}
 					aria-current=${chosen?.path === f.path ? 'true' : undefined}>
 					<span><${Icon} name=${f.type === 'directory' ? 'folder' : 'file'} /> ${base(f.path)}</span>
-					<small>${f.type === 'file' ? bytes(f.size_bytes) : f.target ? `→ ${f.target}` : ''}</small></a></li>`)}
+					<small>${f.type === 'file' ? bytes(f.size_bytes) : f.target ? `→ ${f.target}` : ''}</small></a>
+						</li>`)}
 				${!list.length && html`<li class="dim pad">This directory is empty. Drop files here.</li>`}
 				${more && html`<li class="dim pad">Only the first ${most} entries are shown.</li>`}</ul>
 			${chosen ? html`<section class="details" aria-label="The chosen file">
-				<div class="row"><h2>${base(chosen.path)}</h2><span class="dim">${bytes(chosen.size_bytes)} · ${chosen.mode}${' · '}
+				<div class="row"><h2>${base(chosen.path)}</h2><span class="dim">
+					${bytes(chosen.size_bytes)} · ${chosen.mode}${' · '}
 					${chosen.owner || chosen.uid} · ${ago(chosen.modified_at)}</span>
-					<a class="button" download=${base(chosen.path)} href=${query(at('containers', c.id, 'fs', 'content'),
+					<a class="button" download=${base(chosen.path)} href=${query(at('containers', c.id, 'fs',
+						'content'),
 						{ path: chosen.path })}><${Icon} name="down" /><span>Download</span></a>
 					<${Button} icon="trash" kind="danger" label=${`Delete ${base(chosen.path)}`}
 						action=${() => ask({ remove: chosen })} /></div>
 				<${Preview} key=${chosen.path + chosen.modified_at} container=${c.id} file=${chosen} /></section>`
-			: html`<${Empty} title="No file chosen"><p>Choose a file to see it, or drop files here to upload them to
+			: html`<${Empty} title="No file chosen">
+				<p>Choose a file to see it, or drop files here to upload them to${' '}
 				<code>${dir}</code>.</p></${Empty}>`}</div>
-		${asking?.mkdir && html`<${Dialog} title="New directory" verb="Make" close=${() => ask(null)} submit=${async form => {
+		${asking?.mkdir && html`<${Dialog} title="New directory" verb="Make" close=${() => ask(null)}
+			submit=${async form => {
 			await post(at('containers', c.id, 'fs', 'mkdir'), { path: join(dir, form.get('name')) })
 			reload()
 		}}><${Field} label="Name"><input name="name" required autocomplete="off" /></${Field}></${Dialog}>`}
-		${asking?.remove && html`<${Dialog} title="Delete this file?" verb="Delete" danger close=${() => ask(null)} submit=${async () => {
+		${asking?.remove && html`<${Dialog} title="Delete this file?" verb="Delete" danger close=${() => ask(null)}
+			submit=${async () => {
 			await remove(at('containers', c.id, 'fs', 'content'), { path: asking.remove.path })
 			go('containers', c.id, 'files', dir)
 		}}><p><code>${asking.remove.path}</code></p></${Dialog}>`}

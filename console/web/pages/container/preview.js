@@ -9,7 +9,8 @@ import { parseCSV } from './csv.js'
 // how much of a file is fetched, by its kind
 const mostText = 512 << 10, mostWhole = 32 << 20
 
-const images = { png: 'png', jpg: 'jpeg', jpeg: 'jpeg', gif: 'gif', webp: 'webp', svg: 'svg+xml', bmp: 'bmp', ico: 'x-icon' }
+const images = { png: 'png', jpg: 'jpeg', jpeg: 'jpeg', gif: 'gif', webp: 'webp', svg: 'svg+xml', bmp: 'bmp',
+	ico: 'x-icon' }
 
 export function kindOf(path) {
 	const ext = /\.([^./]+)$/.exec(path)?.[1].toLowerCase() || ''
@@ -45,11 +46,14 @@ function PDF({ data, name }) {
 }
 
 export function Table({ rows, cut }) {
-	const [head = [], ...rest] = rows
-	return html`<div class="scroll" tabindex="0" role="region" aria-label="Table"><table><thead><tr>${head.map((h, i) => html`
-		<th key=${i} scope="col">${h}</th>`)}</tr></thead><tbody>${rest.slice(0, 500).map((row, i) => html`<tr key=${i}>
-		${head.map((_, n) => html`<td key=${n} class=${row[n] !== '' && !isNaN(row[n]) ? 'num' : ''}>${row[n]}</td>`)}</tr>`)}
-		</tbody></table>${(rest.length > 500 || cut) && html`<p class="dim">Only the first ${Math.min(500, rest.length)} rows are
+	const [head = [], ...rest] = rows, shown = rest.slice(0, 500)
+	const numeric = head.map((_, n) => shown.some(row => row[n]) && shown.every(row => !row[n] || !isNaN(row[n])))
+	return html`<div class="scroll" tabindex="0" role="region" aria-label="Table"><table class="sheet"><thead><tr>
+		${head.map((h, i) => html`
+		<th key=${i} scope="col" class=${numeric[i] ? 'num' : ''}>${h}</th>`)}</tr></thead><tbody>
+			${shown.map((row, i) => html`<tr key=${i}>
+		${head.map((_, n) => html`<td key=${n} class=${numeric[n] ? 'num' : ''}>${row[n]}</td>`)}</tr>`)}
+		</tbody></table>${(rest.length > 500 || cut) && html`<p class="dim">Only the first ${shown.length} rows are
 		shown.</p>`}</div>`
 }
 
@@ -74,7 +78,8 @@ function Text({ data, size }) {
 	const shown = data.slice(0, mostText)
 	if (shown.includes(0)) return html`<p class="dim">This is a binary file of ${bytes(size)}; download it.</p>`
 	return html`<pre class="output" tabindex="0">${new TextDecoder().decode(shown)}</pre>
-		${size > shown.length && html`<p class="dim">Only the first ${bytes(shown.length)} of ${bytes(size)} are shown.</p>`}`
+		${size > shown.length && html`<p class="dim">Only
+			the first ${bytes(shown.length)} of ${bytes(size)} are shown.</p>`}`
 }
 
 export function Preview({ container, file }) {
@@ -83,7 +88,8 @@ export function Preview({ container, file }) {
 		if (file.type !== 'file' && file.target_type !== 'file') return null
 		if (whole && file.size_bytes > mostWhole) return null
 		const leave = new AbortController()
-		const res = await send('GET', at('containers', container, 'fs', 'content'), { params: { path: file.path }, signal: leave.signal })
+		const res = await send('GET', at('containers', container, 'fs', 'content'),
+			{ params: { path: file.path }, signal: leave.signal })
 		return read(res, whole ? mostWhole : mostText, leave)
 	}, [file.path])
 	if (error) return html`<${Problem} error=${error} again=${reload} />`

@@ -48,17 +48,21 @@ export default function Terminals({ container }) {
 	if (!value) return html`<${Loading} />`
 	const fresh = () => setOpen({ key: Date.now() })
 	return html`<div class="fill">
-		<div class="row tools"><div class="choices" role="group" aria-label="Terminals">${value.map((x, i) => html`
-			<button key=${x.id} type="button" class="button" aria-pressed=${open?.exec === x.id || open?.started === x.id}
+		${open && html`<div class="row tools"><div class="choices" role="group" aria-label="Terminals">
+			${value.map((x, i) => html`
+			<button key=${x.id} type="button" class="button" aria-pressed=${open?.exec === x.id
+				|| open?.started === x.id}
 				onClick=${() => setOpen({ exec: x.id })}>Terminal ${i + 1}
 				<span class="dim">${ago(x.started_at)}</span></button>`)}</div>
 			<${Button} icon="plus" action=${fresh}>New terminal</${Button}>
 			${(open?.exec || open?.started) && html`<${Button} action=${async () => {
-				await post(at('containers', container.id, 'execs', open.started || open.exec, 'signal'), { signal: 'HUP' })
-			}}>End this one</${Button}>`}</div>
+				await post(at('containers', container.id, 'execs', open.started || open.exec, 'signal'),
+					{ signal: 'HUP' })
+			}}>End this one</${Button}>`}</div>`}
 		${open ? html`<${Screen} key=${open.key || open.exec} container=${container} exec=${open.exec}
 			started=${id => { setOpen(o => ({ ...o, started: id })); reload() }} ended=${reload} />`
-		: html`<${Empty} title="No terminal is open"><p>${container.state === 'running' ? 'A terminal is a shell in the container.'
+		: html`<${Empty} title="No terminal is open"><p>${container.state === 'running'
+			? 'A terminal is a shell in the container.'
 			: `The container is ${container.state}; a terminal wakes it.`} It goes on when you close this page.</p>
 			<${Button} icon="plus" kind="primary" action=${fresh}>Open a terminal</${Button}></${Empty}>`}
 	</div>`
