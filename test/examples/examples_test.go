@@ -30,12 +30,14 @@ type recipe struct {
 	python  string            // requirements of the installation that runs it; "": it is not in Python
 	node    string            // directory of the package.json of the installation that runs it
 	large   bool              // its installation is large: it runs with `make test-examples` alone
+	claude  bool              // it needs the program of Claude Code, which is large, too
 	inPlace bool              // it runs in its own directory, since it is a package of this module
-	env     map[string]string // besides the daemon's; %URL%, %KEY% and %E2B_KEY% are replaced
+	env     map[string]string // besides the daemon's; %URL%, %KEY%, %E2B_KEY% and %MODELS% are replaced
 	stdin   string
-	prints  []string          // regular expressions that its output matches
-	makes   map[string]string // files that it makes, and how each begins
-	has     map[string]string // and what each contains
+	prints  []string                                 // regular expressions that its output matches
+	makes   map[string]string                        // files that it makes, and how each begins
+	has     map[string]string                        // and what each contains
+	after   func(t *testing.T, w *world, dir string) // looks at more, in the directory where it ran
 }
 
 // installation is a program of others in the cache; recipes share those of other tests.
@@ -46,12 +48,16 @@ type installation struct {
 
 // Where the pinned requirements are, and under which name the cache has them.
 var pythons = map[string]installation{
-	"sdk": {name: "sdk-python", file: "../../sdk/python/tests/requirements.txt"},
-	"e2b": {name: "e2b-py", file: "../e2bclients/py/requirements.txt"},
+	"anthropic":  {name: "sdk-py", file: "../sdktest/py/requirements.txt"},
+	"frameworks": {name: "examples-python", file: "python/requirements.txt"},
+	"praisonai":  {name: "tools-praisonai", file: "../toolclients/praisonai/requirements.txt"},
+	"sdk":        {name: "sdk-python", file: "../../sdk/python/tests/requirements.txt"},
+	"e2b":        {name: "e2b-py", file: "../e2bclients/py/requirements.txt"},
 }
 
 var nodes = map[string]installation{
-	"tsx": {name: "examples-tsx", file: "tsx"},
+	"frameworks": {name: "examples-node", file: "node"},
+	"tsx":        {name: "examples-tsx", file: "tsx"},
 	"librechat": {name: "librechat-ts", file: "../librechatclients/ts",
 		alias: map[string]string{"@librechat/agents": "agents"}},
 }
@@ -98,7 +104,7 @@ func TestIndex(t *testing.T) {
 		if !ok {
 			t.Errorf("%s is not in the suite", name)
 		}
-		if len(r.prints) == 0 {
+		if len(r.prints) == 0 && r.after == nil {
 			t.Errorf("%s: nothing is expected of its output", name)
 		}
 		checkPins(t, name, r)
@@ -155,7 +161,7 @@ func TestRecipes(t *testing.T) {
 	world := newWorld(t)
 	for _, name := range slices.Sorted(maps.Keys(recipes)) {
 		t.Run(name, func(t *testing.T) {
-			if recipes[name].large && !large {
+			if (recipes[name].large || recipes[name].claude) && !large {
 				t.Skip("BERTH_EXAMPLES is not set: `make test-examples` runs this, and installs its framework once")
 			}
 			t.Parallel()
@@ -168,12 +174,14 @@ func TestRecipes(t *testing.T) {
 type world struct {
 	*daemontest.Daemon
 	commands map[string]string // by recipe
-	sdk      string            // archive of the TypeScript SDK
+	models   *models
+	sdk      string // archive of the TypeScript SDK
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	flags := []string{"--stop-on-exit", "--webhook-allow-private", "127.0.0.1"}
+	models := newModels(t)
+	flags := []string{"--stop-on-exit", "--webhook-allow-private", "127.0.0.1", "--upstream", models.url}
 	d, err := daemontest.New(append(flags, network(t)...)...)
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +195,7 @@ func newWorld(t *testing.T) *world {
 		}
 	})
 	archive := clients.PackTypeScriptSDK(t, typeScriptSDK, filepath.Join(t.TempDir(), "sdk"))
-	return &world{Daemon: d, commands: index(t), sdk: archive}
+	return &world{Daemon: d, commands: index(t), models: models, sdk: archive}
 }
 
 const typeScriptSDK = "../../sdk/typescript"
@@ -206,7 +214,13 @@ func (w *world) run(t *testing.T, name string, r recipe) {
 		cmd.Dir = filepath.Join(root, name)
 	}
 	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1", "PYTHONUNBUFFERED=1")
-	cmd.Env = append(cmd.Env, w.environment(r)...)
+	cmd.Env = append(cmd.Env, w.environment(name, r)...)
+	if !r.inPlace { // recipes keep no settings behind
+		cmd.Env = append(cmd.Env, "HOME="+t.TempDir())
+	}
+	if r.claude {
+		cmd.Env = append(cmd.Env, "PATH="+claude(t)+":"+os.Getenv("PATH"), "DISABLE_AUTOUPDATER=1")
+	}
 	if r.python != "" {
 		cmd.Env = append(cmd.Env, python(t, r.python)...)
 	}
@@ -219,6 +233,7 @@ func (w *world) run(t *testing.T, name string, r recipe) {
 	if err != nil {
 		t.Errorf("%s: %v\n%s%s", w.commands[name], err, out, stderr.String())
 	}
+	w.models.check(t, name)
 	for _, want := range r.prints {
 		if !regexp.MustCompile("(?m)" + want).Match(out) {
 			t.Errorf("it does not print %q, but:\n%s%s", want, out, stderr.String())
@@ -231,13 +246,20 @@ func (w *world) run(t *testing.T, name string, r recipe) {
 				r.has[file])
 		}
 	}
+	if r.after != nil {
+		r.after(t, w, dir)
+	}
 }
 
 // environment returns the variables of the daemon, of the model and of the recipe itself.
-func (w *world) environment(r recipe) []string {
+func (w *world) environment(name string, r recipe) []string {
 	env := []string{"BERTH_URL=" + w.URL, "BERTH_API_KEY=" + w.Key}
+	if w.models.by[name] != nil {
+		env = append(env, "MODEL="+name, "ANTHROPIC_BASE_URL="+w.models.url, "ANTHROPIC_API_KEY=a-model-key",
+			"OPENAI_BASE_URL="+w.models.url+"/v1", "OPENAI_API_KEY=a-model-key")
+	}
 	replace := strings.NewReplacer("%URL%", w.URL, "%KEY%", w.Key, "%E2B_KEY%",
-		access.SpellKey(w.Key))
+		access.SpellKey(w.Key), "%MODELS%", w.models.url)
 	for name, value := range r.env {
 		env = append(env, name+"="+replace.Replace(value))
 	}
@@ -249,11 +271,12 @@ func python(t *testing.T, name string) []string {
 	t.Helper()
 	from := pythons[name]
 	dir := clients.Install(t, from.name, clients.Python, from.file)
-	sdk, err := filepath.Abs("../../sdk/python/src")
+	sdk, err := filepath.Abs("../../sdk/python")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"PATH=" + filepath.Join(dir, "venv/bin") + ":" + os.Getenv("PATH"), "PYTHONPATH=" + sdk}
+	return []string{"PATH=" + filepath.Join(dir, "venv/bin") + ":" + os.Getenv("PATH"),
+		"PYTHONPATH=" + sdk + "/src:" + sdk + "/adapters/praisonai"}
 }
 
 // node links the modules of an installation into a directory, and unpacks our SDK there.
@@ -278,4 +301,21 @@ func (w *world) node(t *testing.T, name, modules string) {
 		t.Fatal(err)
 	}
 	clients.UnpackTypeScriptSDK(t, typeScriptSDK, w.sdk, modules)
+}
+
+// claude returns the directory of the newest Claude Code.
+func claude(t *testing.T) string {
+	t.Helper()
+	dir, version := clients.InstallNewest(t, clients.NPM("@anthropic-ai/claude-code"))
+	found, _ := filepath.Glob(filepath.Join(dir, "node_modules/@anthropic-ai/claude-code-linux-*/claude"))
+	if len(found) == 0 {
+		t.Fatalf("Claude Code %s has no program for this machine", version)
+	}
+	return filepath.Dir(found[0])
+}
+
+// chromium returns the browser of this machine, or "" for the one that Playwright installs.
+func chromium() string {
+	path, _ := exec.LookPath("chromium")
+	return path
 }

@@ -34,13 +34,36 @@ var recipes = map[string]recipe{
 	"evaluation": {python: "sdk", prints: []string{`^model-a: passed\nmodel-b: failed by exit\nmodel-c: failed by timeout$`}},
 	"notebook": {python: "sdk", prints: []string{`^3 cells are in done.ipynb$`},
 		makes: map[string]string{"done.ipynb": "{\n \"cells\""}, has: map[string]string{"done.ipynb": `"image/png": "iVBORw0KGgo`}},
+	"playwright": {python: "frameworks", large: true, env: map[string]string{"CHROMIUM": chromium()},
+		prints: []string{`^passed; the page is in page.png$`}, makes: map[string]string{"page.png": png}},
 	"approval-bot": {python: "sdk", stdin: "y\nn\n", prints: []string{`ada@example.com sent$`,
 		`^everyone@example.com was refused: .*the bot's person said no`, `\(sent to ada@example.com\)$`}},
+
+	"anthropic-gateway": {python: "anthropic", prints: []string{`^The mean is 11.5.$`, `^made file_\w+ b'11.5'$`,
+		`^container container_`}},
+	"anthropic-tools": {python: "frameworks", large: true, prints: computed},
+	"anthropic-typescript": {node: "frameworks", large: true, prints: []string{`It is 1267650600228229401496703205376`,
+		`^ran \{ command: `}},
+	"claude-agent-sdk": {python: "frameworks", large: true, prints: computed},
+	"claude-code":      {claude: true, env: map[string]string{"ANTHROPIC_MODEL": "claude-code"}, prints: computed},
+	"cursor":           {after: useAsCursor},
+	"langchain":        {python: "frameworks", large: true, prints: computed},
+	"litellm": {python: "frameworks", large: true, env: map[string]string{"MODEL": "openai/litellm"},
+		prints: computed},
+	"openai-agents": {python: "frameworks", large: true, prints: computed},
+	"praisonai":     {python: "praisonai", prints: []string{`Together they cost 3.7 euros.`}},
+	"pydantic-ai":   {python: "frameworks", large: true, prints: computed},
+	"smolagents":    {python: "frameworks", large: true, prints: computed},
+	"vercel-ai-sdk": {node: "frameworks", large: true, env: map[string]string{"ANTHROPIC_BASE_URL": "%MODELS%/v1"},
+		prints: computed},
 
 	"e2b": {python: "e2b", env: e2bURLs, prints: []string{`^3 /home/user/data.csv$`, `^sum of degrees: 23$`}},
 	"librechat": {node: "librechat", env: map[string]string{"LIBRECHAT_CODE_BASEURL": "%URL%/librechat/%KEY%/v1"},
 		prints: []string{`^42$`, `^files: \[ 'out.csv' \]$`}},
 }
+
+// computed is what recipes print that ask a model for a number that it cannot know without their container.
+var computed = []string{`^It is 1267650600228229401496703205376.$`}
 
 const png = "\x89PNG\r\n"
 
