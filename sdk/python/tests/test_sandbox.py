@@ -49,6 +49,19 @@ def test_streams_while_it_runs(sandbox: Sandbox) -> None:
     assert got[1][1] - got[0][1] > 0.5 and time.monotonic() - began < 30
 
 
+def test_output_as_bytes(sandbox: Sandbox) -> None:
+    got: list[tuple[str, bytes]] = []
+    sandbox.run("printf '\\377\\000'; echo e >&2", on_output=lambda c: got.append((c.stream, c.data)))
+    assert sorted(got) == [("stderr", b"e\n"), ("stdout", b"\xff\0")]
+
+
+def test_another_client(sandbox: Sandbox) -> None:
+    with Client(**sandbox.client_settings) as other:
+        assert other.sandboxes.get(sandbox.id).id == sandbox.id
+    with pytest.raises(RuntimeError, match="make another client"):
+        other.info()
+
+
 def test_output_files(sandbox: Sandbox, client: Client) -> None:
     files = sandbox.run("printf 1 >$OUTPUT_DIR/a.txt; printf 22 >$OUTPUT_DIR/b.txt").files
     assert [client.files.read(f) for f in files] == [b"1", b"22"]

@@ -180,18 +180,21 @@ class AsyncPty(AsyncCommand):
 
 
 async def deliver(follower: AsyncFollower, on_stdout: Callable[[str], Any] | None,
-                  on_stderr: Callable[[str], Any] | None) -> CommandResult:
+                  on_stderr: Callable[[str], Any] | None,
+                  on_output: Callable[[Chunk], Any] | None = None) -> CommandResult:
     """Follows a command to its end."""
     async with aclosing(follower.chunks()) as chunks:
         async for chunk in chunks:
             if chunk is not None and chunk.data:
+                await _io.invoke(on_output, chunk)
                 await _io.invoke(on_stdout if chunk.stream == "stdout" else on_stderr, chunk.text)
     return command_result(follower.result or {})
 
 
 async def run_to_end(transport: AsyncTransport, container: str, body: dict[str, Any],
                      on_stdout: Callable[[str], Any] | None,
-                     on_stderr: Callable[[str], Any] | None) -> CommandResult:
+                     on_stderr: Callable[[str], Any] | None,
+                     on_output: Callable[[Chunk], Any] | None) -> CommandResult:
     """Runs a command to its end. It is killed if this call is interrupted, as by a cancellation or by Ctrl-C."""
     follower = AsyncFollower(transport, container, body=body)
 
@@ -200,7 +203,7 @@ async def run_to_end(transport: AsyncTransport, container: str, body: dict[str, 
                              {"signal": "SIGKILL"}, repeat=True)
 
     try:
-        return await deliver(follower, on_stdout, on_stderr)
+        return await deliver(follower, on_stdout, on_stderr, on_output)
     except BerthError:
         raise
     except BaseException:

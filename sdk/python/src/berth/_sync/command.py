@@ -181,18 +181,21 @@ class Pty(Command):
 
 
 def deliver(follower: Follower, on_stdout: Callable[[str], Any] | None,
-                  on_stderr: Callable[[str], Any] | None) -> CommandResult:
+                  on_stderr: Callable[[str], Any] | None,
+                  on_output: Callable[[Chunk], Any] | None = None) -> CommandResult:
     """Follows a command to its end."""
     with closing(follower.chunks()) as chunks:
         for chunk in chunks:
             if chunk is not None and chunk.data:
+                _io.invoke(on_output, chunk)
                 _io.invoke(on_stdout if chunk.stream == "stdout" else on_stderr, chunk.text)
     return command_result(follower.result or {})
 
 
 def run_to_end(transport: Transport, container: str, body: dict[str, Any],
                      on_stdout: Callable[[str], Any] | None,
-                     on_stderr: Callable[[str], Any] | None) -> CommandResult:
+                     on_stderr: Callable[[str], Any] | None,
+                     on_output: Callable[[Chunk], Any] | None) -> CommandResult:
     """Runs a command to its end. It is killed if this call is interrupted, as by a cancellation or by Ctrl-C."""
     follower = Follower(transport, container, body=body)
 
@@ -201,7 +204,7 @@ def run_to_end(transport: Transport, container: str, body: dict[str, Any],
                              {"signal": "SIGKILL"}, repeat=True)
 
     try:
-        return deliver(follower, on_stdout, on_stderr)
+        return deliver(follower, on_stdout, on_stderr, on_output)
     except BerthError:
         raise
     except BaseException:

@@ -12,7 +12,7 @@ from .._config import path
 from .._retry import new_key
 from .._wire import body, decode, decode_list
 from ..errors import NotFoundError
-from ..results import CommandResult
+from ..results import Chunk, CommandResult
 from ..toolserver import Tools
 from ..types import (
     CodeTools, Container, ContainerStats, Exec, LeaseRequest, Limits, Manifest, Network, NetworkSecret, PublicPorts,
@@ -184,7 +184,8 @@ class Sandbox:
 
     @overload
     def run(self, command: str | Sequence[str], *, background: Literal[False] = False,
-                  on_stdout: Text | None = None, on_stderr: Text | None = None, check: bool = False,
+                  on_stdout: Text | None = None, on_stderr: Text | None = None,
+                  on_output: Callable[[Chunk], Any] | None = None, check: bool = False,
                   cwd: str | None = None, env: Mapping[str, str] | None = None,
                   secrets: Mapping[str, str] | None = None, user: str | None = None, stdin: str | None = None,
                   files: Sequence[str] | None = None, shell: str | None = None, job_id: str | None = None,
@@ -202,7 +203,8 @@ class Sandbox:
                   idempotency_key: str | None = None) -> Command: ...
 
     def run(self, command: str | Sequence[str], *, background: bool = False, on_stdout: Text | None = None,
-                  on_stderr: Text | None = None, check: bool = False, open_stdin: bool = False,
+                  on_stderr: Text | None = None, on_output: Callable[[Chunk], Any] | None = None,
+                  check: bool = False, open_stdin: bool = False,
                   cwd: str | None = None, env: Mapping[str, str] | None = None,
                   secrets: Mapping[str, str] | None = None, user: str | None = None, stdin: str | None = None,
                   files: Sequence[str] | None = None, shell: str | None = None, job_id: str | None = None,
@@ -220,6 +222,7 @@ class Sandbox:
             background: Return a Command as soon as it has started. It goes on without this process.
             on_stdout: Called with its output as it comes.
             on_stderr: Called with its standard error as it comes.
+            on_output: Called with each piece of both as it comes, as the bytes that the command wrote.
             check: Raise CommandFailedError if it does not return 0.
             open_stdin: Keep its standard input open for `command.stdin`; with background.
             cwd: Where it runs, absolute or relative to its job's directory; the default is /workspace.
@@ -257,7 +260,7 @@ class Sandbox:
             return Command(self._transport, self.id, decode(Exec, answer.get("exec", answer)))
         if idempotency_key is None and wait > 0:
             asked["reconnect_seconds"] = RECONNECT
-        result = run_to_end(self._transport, self.id, asked, on_stdout, on_stderr)
+        result = run_to_end(self._transport, self.id, asked, on_stdout, on_stderr, on_output)
         return result.check() if check else result
 
     def pty(self, command: str | Sequence[str] = "bash", *, rows: int = 24, cols: int = 80,
