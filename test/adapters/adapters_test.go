@@ -4,7 +4,9 @@
 // and all packages that it needs with their versions: requirements.txt, or package.json and package-lock.json. The
 // program gets the daemon's URL and key as BERTH_URL and BERTH_API_KEY, the adapter's directory as BERTH_ADAPTER, and
 // prints "done" as its last line. A Python program imports the SDK and its adapter from the sources, whose types mypy
-// checks first; requirements.txt has mypy, too. A program for Node finds them built and packed in node_modules.
+// checks first; requirements.txt has mypy, too. If it has hatchling, pip installs the adapter, so that the framework
+// finds it by its entry points. A first line "# Python 3.12" asks for that version or a newer one. A program for Node
+// finds SDK and adapter built and packed in node_modules.
 package adapters_test
 
 import (
@@ -14,6 +16,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +54,7 @@ func TestAdapters(t *testing.T) {
 
 // start runs a daemon until the end of the test.
 func start(t *testing.T) *daemontest.Daemon {
-	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public", "--network-max", "allowlist")
+	d, err := daemontest.New("--stop-on-exit", "--ports-max", "public", "--network-max", "open")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +76,12 @@ func check(t *testing.T, d *daemontest.Daemon, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		dir := clients.Install(t, "adapter-"+name, a.install, files...)
+		install := a.install
+		if m := pythonFrom.FindSubmatch(head(t, filepath.Join(name, list))); m != nil {
+			minor, _ := strconv.Atoi(string(m[1])) // digits
+			install = clients.PythonFrom(minor)
+		}
+		dir := clients.Install(t, "adapter-"+name, install, files...)
 		sdk, err := filepath.Abs(a.sources)
 		if err != nil {
 			t.Fatal(err)
@@ -91,9 +100,27 @@ func check(t *testing.T, d *daemontest.Daemon, name string) {
 	t.Error("it has neither requirements.txt nor package-lock.json")
 }
 
+// pythonFrom matches the first line of requirements.txt that asks for a newer Python than that of most machines.
+var pythonFrom = regexp.MustCompile(`^# Python 3\.(\d+)\n`)
+
+// head returns the beginning of a file.
+func head(t *testing.T, path string) []byte {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text[:min(len(text), 80)]
+}
+
 // python checks the types of an adapter, and runs the program with it.
 func python(t *testing.T, d *daemontest.Daemon, dir, sdk, adapter string) {
-	env := []string{"PYTHONPATH=" + sdk + "/src:" + adapter, "MYPYPATH=" + sdk + "/src", "PYTHONDONTWRITEBYTECODE=1"}
+	modules := adapter
+	if found, _ := filepath.Glob(filepath.Join(dir, "venv/lib/*/site-packages/hatchling")); len(found) > 0 {
+		modules = t.TempDir()
+		run(t, d, dir, nil, "venv/bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
+			"--no-deps", "--no-build-isolation", "--target", modules, adapter)
+	}
+	env := []string{"PYTHONPATH=" + sdk + "/src:" + modules, "MYPYPATH=" + sdk + "/src", "PYTHONDONTWRITEBYTECODE=1"}
 	t.Run("types", func(t *testing.T) {
 		run(t, d, dir, env, "venv/bin/mypy", "--strict", "--cache-dir", filepath.Join(dir, "mypy"), adapter)
 	})

@@ -24,6 +24,19 @@ const (
 	Node = "npm ci --no-audit --no-fund --ignore-scripts"
 )
 
+// PythonFrom works like Python, with Python 3.minor or a newer one, which need not be the default of the machine: it is
+// looked for in PATH and among the versions of pyenv.
+func PythonFrom(minor int) string {
+	return fmt.Sprintf(`for python in python3 python3.14 python3.13 python3.12 ~/.pyenv/versions/3.*/bin/python3; do
+	if "$python" -c 'import sys; sys.exit(sys.version_info < (3, %d))' 2>/dev/null; then
+		"$python" -m venv venv
+		exec venv/bin/python -m pip install --quiet --disable-pip-version-check -r requirements.txt
+	fi
+done
+echo "this needs Python 3.%d or newer, and there is none in PATH" >&2
+exit 1`, minor, minor)
+}
+
 // Install copies the files into a directory that is named by their content, runs the command there unless an earlier
 // test did, and gives the directory. Files called main.* are the test's own program: they are copied, but do not count
 // as content. Test processes take turns.
