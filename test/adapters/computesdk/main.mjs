@@ -70,6 +70,10 @@ const cases = {
     const much = await sandbox.runCommand('yes | head -c 5000000')
     assert.equal(much.stdout.length, 5_000_000)
 
+    let size = 0 // of output that is more than a result keeps
+    await sandbox.runCommand('yes | head -c 18000000', { onStdout: text => { size += text.length } })
+    assert.equal(size, 18_000_000)
+
     const [out, err] = [[], []]
     const wait = 'until test -e go; do sleep 0.02; done'
     const streamed = await sandbox.runCommand(`echo first; ${wait}; echo err >&2; exit 3`, {
