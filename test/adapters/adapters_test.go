@@ -29,9 +29,15 @@ import (
 
 // adapters are the directories of adapters by the file that says how to install a program's packages.
 var adapters = map[string]struct{ install, sources string }{
-	"requirements.txt":  {clients.Python, "../../sdk/python"},
+	"requirements.txt":  {clients.Python + earlier, "../../sdk/python"},
 	"package-lock.json": {clients.Node, "../../sdk/typescript"},
 }
+
+// earlier installs an earlier version of a framework for a program that works with two: without its dependencies, which
+// are those of the newest, into the directory earlier.
+const earlier = `
+[ ! -e earlier.txt ] || venv/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --target earlier \
+	-r earlier.txt`
 
 func TestAdapters(t *testing.T) {
 	if os.Getenv("BERTH_ADAPTERS") == "" {
@@ -79,7 +85,7 @@ func check(t *testing.T, d *daemontest.Daemon, name string) {
 		install := a.install
 		if m := pythonFrom.FindSubmatch(head(t, filepath.Join(name, list))); m != nil {
 			minor, _ := strconv.Atoi(string(m[1])) // digits
-			install = clients.PythonFrom(minor)
+			install = clients.PythonFrom(minor) + earlier
 		}
 		dir := clients.Install(t, "adapter-"+name, install, files...)
 		sdk, err := filepath.Abs(a.sources)

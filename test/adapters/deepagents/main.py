@@ -4,7 +4,10 @@ import asyncio
 import os
 import pathlib
 import re
+import subprocess
+import sys
 import time
+from importlib.metadata import version
 from typing import Any
 
 import pytest
@@ -47,14 +50,32 @@ class Outcomes:
             self.passed.add(name)
 
 
-def contract():
+def standard_tests():
     outcomes = Outcomes()
     pytest.main(["-q", "--no-header", "--tb=no", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto", "-W", "ignore",
                  "--import-mode=importlib", __file__], plugins=[outcomes])
+    return outcomes
+
+
+def contract():
+    outcomes = standard_tests()
     wrong = {name: why for name, why in outcomes.failed.items() if name not in OF_BEFORE}
     assert not wrong, "\n".join(wrong.values())
     assert OF_BEFORE <= outcomes.failed.keys(), f"these pass now: {OF_BEFORE - outcomes.failed.keys()}"
     assert len(outcomes.passed) >= 79, outcomes.passed
+
+
+def contract_of_before():
+    """All of the tests pass with the last deepagents that they were written for."""
+    assert version("deepagents").startswith("0.6."), version("deepagents")
+    outcomes = standard_tests()
+    assert not outcomes.failed, "\n".join(outcomes.failed.values())
+    assert len(outcomes.passed) >= 86, outcomes.passed
+
+
+def earlier():
+    env = os.environ | {"PYTHONPATH": "earlier" + os.pathsep + os.environ["PYTHONPATH"]}
+    subprocess.run([sys.executable, __file__, "contract_of_before"], env=env, check=True)
 
 
 class Scripted(BaseChatModel):
@@ -195,7 +216,10 @@ def readme():
 
 
 if __name__ == "__main__":
-    for part in (contract, agent_run, async_run, order_and_errors, cancellation, readme):
+    if sys.argv[1:] == ["contract_of_before"]:
+        contract_of_before()
+        sys.exit()
+    for part in (contract, earlier, agent_run, async_run, order_and_errors, cancellation, readme):
         print(part.__name__, flush=True)
         part()
     print("done")
