@@ -44,7 +44,7 @@ async def test_output_limit(sandbox_env: SandboxEnvironment) -> None:
     assert len(whole.stdout) == 3_000_001 and whole.stdout.endswith("xy")  # more than the daemon keeps by itself
 
 
-@pytest.mark.parametrize("input", [None, b"\0" * 100])
+@pytest.mark.parametrize("input", [None, b"\0" * 100], ids=["without", "bytes"])
 async def test_cancelled_command_is_killed(sandbox_env: SandboxEnvironment, input: bytes | None) -> None:
     task = asyncio.create_task(sandbox_env.exec(["sh", "-c", "echo >begun; sleep 1000; :"], input=input))
     while not (await sandbox_env.exec(["test", "-e", "begun"])).success:
@@ -52,8 +52,9 @@ async def test_cancelled_command_is_killed(sandbox_env: SandboxEnvironment, inpu
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    while (await sandbox_env.exec(["pgrep", "-x", "sleep"])).success:
-        await asyncio.sleep(0.05)
+    async with asyncio.timeout(30):
+        while (await sandbox_env.exec(["pgrep", "-x", "sleep"])).success:
+            await asyncio.sleep(0.05)
 
 
 async def test_partial_output_of_a_timeout(sandbox_env: SandboxEnvironment) -> None:
@@ -93,6 +94,7 @@ async def test_settings() -> None:
 def contract() -> None:
     """Runs the tests above, and Inspect's."""
     code = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", "-o", "asyncio_mode=auto",
+                        "-o", "asyncio_default_fixture_loop_scope=function",
                         "--import-mode=importlib", __file__])
     assert code == 0, code
 

@@ -34,6 +34,7 @@ __all__ = ["BerthSandboxConfig", "BerthSandboxEnvironment"]
 
 LABEL = "inspect.task"  # every container of this package has it
 LONGEST = 86400  # seconds; the daemon's maximum for a command
+IDLE = 86400  # seconds without use after which the daemon removes the container of a sample that was never cleaned up
 SHORT_INPUT = 1 << 20  # characters of standard input that go with the request
 GONE = ("expired", "stopped", "host_restart", "lost")  # reasons of commands that ended because their container did
 
@@ -112,7 +113,7 @@ class BerthSandboxEnvironment(SandboxEnvironment):
         sandbox = await AsyncSandbox.create(
             image=image_of(wanted), env=wanted.env or None, limits=limits or None, labels={LABEL: label(task_name)},
             network={"mode": "allowlist", "allow": [*wanted.allow]} if wanted.allow else wanted.network,
-            runtime_class=wanted.runtime_class)
+            runtime_class=wanted.runtime_class, idle_timeout_seconds=IDLE, lease={"at_end": "remove"})
         cls._kept.append(sandbox)
         if wanted.working_dir != "/workspace":
             await sandbox.files.mkdir(wanted.working_dir, user="root")
