@@ -21,9 +21,9 @@ func TestReleaseInstall(t *testing.T) {
 	for suite := range suites {
 		t.Run(suite, func(t *testing.T) {
 			r := newRoot(t, suite)
-			before := r.files()
 			r.put(distFile(t, "berth_*_amd64.deb"), "tmp/berth.deb")
 			r.put(distFile(t, "berth-image-base_*_amd64.deb"), "tmp/image.deb")
+			before := r.files()
 
 			lap := stopwatch(t)
 			r.install("/tmp/berth.deb /tmp/image.deb")
