@@ -118,7 +118,7 @@ func commands(a *app.App) []*cobra.Command {
 			waitCommand(a), killCommand(a), data.JobsCommand(a), tools.ToolCommand(a), tools.StoredCommand(a),
 			tools.CallsCommand(a), tools.MCPCommand(a)},
 		"data": {data.FilesCommand(a), data.SkillsCommand(a), data.ImageCommand(a)},
-		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.VaultCommand(a),
+		GroupOther: {admin.KeyCommand(a), admin.AuditCommand(a), admin.BackupCommand(a), admin.VaultCommand(a),
 			watch.WebhooksCommand(a), watch.ConsoleCommand(a), admin.GCCommand(a), admin.E2BCommand(a),
 			admin.LibreChatCommand(a), admin.VersionCommand(a),
 			admin.LoginCommand(a), admin.LogoutCommand(a), admin.ProfilesCommand(a),

@@ -60,6 +60,11 @@ type Rotation struct {
 	Closed   int    `json:"closed"`   // records that no key in the file opens
 }
 
+// Backup opens an archive of all that the daemon keeps; package backup reads it. The caller closes it.
+func (c *Client) Backup(ctx context.Context) (*Download, error) {
+	return c.download(ctx, request{method: http.MethodGet, path: at("backup")})
+}
+
 // RotateVault creates a new key and seals all secrets with it. With forget, it removes the old keys instead.
 func (c *Client) RotateVault(ctx context.Context, forget bool) (Rotation, error) {
 	act := "rotate"

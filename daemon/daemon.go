@@ -32,6 +32,7 @@ import (
 	"berth/api/ports/address"
 	"berth/api/ports/signed"
 	"berth/artifacts"
+	"berth/backup"
 	"berth/build"
 	"berth/code"
 	"berth/console"
@@ -169,6 +170,7 @@ type Daemon struct {
 	logins     *logins.Store
 	sessions   *session.Sessions
 	builds     *build.Builds
+	backups    *backup.Taker
 	skills     *skills.Store
 	code       *code.Runner
 	models     *upstream.Set // the upstreams
@@ -350,6 +352,12 @@ func (d *Daemon) openSessions(ctx context.Context, books *ledger.DB, jobs *artif
 		return err
 	}
 	d.keep(d.machine.close)
+	if err := d.loadRestored(ctx); err != nil {
+		return err
+	}
+	if err := d.openBackups(); err != nil {
+		return err
+	}
 	cfg := d.cfg.Session
 	if err := d.machine.checkClasses(append(slices.Clone(cfg.Classes.Allowed), cfg.Classes.Usual())...); err != nil {
 		return err
@@ -621,7 +629,7 @@ func (d *Daemon) openServer(jobs *artifacts.Jobs, store *files.Store, sweeper *g
 	own, document := native.Open(native.Config{
 		Sessions: d.sessions, Code: d.code, Tools: d.tools, Bridge: d.bridge, Jobs: jobs, Files: store,
 		Images: d.machine.images, Builds: d.builds, Registries: d.registries,
-		Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget,
+		Sweep: sweeper.Sweep, Rotate: d.rotate, Forget: d.forget, Backup: d.backups.Take,
 		Keys: d.keys, Quotas: quotas{d.keys, d.machine.space}, Audit: d.audit, Events: d.events,
 		Stats: d.stats, Webhooks: d.webhooks,
 		Ports: dialed, Apps: apps, Version: d.cfg.Version,

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"berth/backup"
 	"berth/build"
 	"berth/build/wire"
 	"berth/proto"
@@ -39,8 +40,16 @@ type machine struct {
 	meter  stats.Meter
 	space  ownerSpace
 	host   host
+	disk   backup.Pool
+	saved  imageArchive
 	close  io.Closer
 	builds build.Config // what the runtime gives to builds
+}
+
+// An imageArchive writes all images into an archive, and reads it.
+type imageArchive interface {
+	backup.Images
+	Load(ctx context.Context, r io.Reader, progress func(name string)) error
 }
 
 // A registryClient speaks to image registries.
@@ -84,7 +93,7 @@ func openMachine(ctx context.Context, cfg Config, hasFiles bool) (machine, error
 	if err != nil {
 		return machine{}, err
 	}
-	return machine{r, r.Images(), r.Images(), r, r, containerdHost{r}, r, build.Config{
+	return machine{r, r.Images(), r.Images(), r, r, containerdHost{r}, r.Disk(), r.Images(), r, build.Config{
 		Images: r.Images(), Machine: stepMachine{r}, Sockets: r.BuildDir(), Program: r.Program("berth-builder"),
 		Namespace: images.Namespace, Snapshots: images.Snapshotter,
 	}}, nil

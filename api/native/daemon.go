@@ -25,6 +25,14 @@ func changeVault(change func(context.Context) (Rotation, error)) func(*call) (Ro
 	}
 }
 
+// backUp streams the archive. One that breaks off lacks its end, so its reader sees that.
+func (e *edge) backUp(c *call) (any, error) {
+	if e.Backup == nil {
+		return nil, proto.Errorf(proto.Unsupported, "", "backup", "this daemon makes no backups")
+	}
+	return nil, e.Backup(c.ctx(), &archiveBody{c: c})
+}
+
 func (e *edge) info(*call) (Info, error) { return e.Info, nil }
 
 // The document is public, so that it can be read without a key.

@@ -17,6 +17,7 @@ package native
 import (
 	"cmp"
 	"context"
+	"io"
 	"log/slog"
 	"reflect"
 	"slices"
@@ -66,6 +67,7 @@ type Config struct {
 	Sweep   func(context.Context) (map[string]map[string]int, error)
 	Rotate  func(context.Context) (Rotation, error) // makes a new key for secrets; nil: no vault
 	Forget  func(context.Context) (Rotation, error) // removes older keys
+	Backup  func(context.Context, io.Writer) error  // writes all that the daemon keeps; nil: none
 	Version string                                  // of the daemon; "" is proto.Version
 	Info    Info                                    // the settings in /v1/info
 	Origins api.Origins                             // of web pages that may open websockets

@@ -510,6 +510,10 @@ func (e *edge) daemonRows() []row {
 		{"GET", "/openapi.json", get(e.openAPI), openapi.Operation{ID: "openAPI",
 			Summary: "This document.", Public: true, Fails: []int{400, 413, 500},
 			Answers: answers(http.StatusOK, js(openapi.Schema{}))}},
+		{"GET", "/v1/backup", get(e.backUp), openapi.Operation{ID: "backUp", Admin: true,
+			Summary: "Get a backup of all that the daemon keeps.", Fails: also(vaultFails, 409, 507),
+			Description: "As of one moment, while it runs; its reader checks that it is whole. See docs/operations.md.",
+			Answers:     answers(http.StatusOK, raw(tarType))}},
 		{"POST", "/v1/vault/rotate", get(changeVault(e.Rotate)), openapi.Operation{ID: "rotateVault",
 			Summary: "Create a new key for secrets and seal all secrets with it.", Admin: true,
 			Description: "Older keys stay in the file, for copies of the ledger.", Fails: vaultFails}},
@@ -702,7 +706,7 @@ var auditActions = map[string]string{
 	"removeImage": "image.remove", "setRegistry": "registry.set", "removeRegistry": "registry.remove",
 	"sweep":     "sweep.run",
 	"createKey": "key.create", "changeKey": "key.change", "revokeKey": "key.revoke", "readAudit": "audit.read",
-	"rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
+	"backUp": "backup.take", "rotateVault": "vault.rotate", "forgetVaultKeys": "vault.forget",
 }
 
 // coreAudited are the operations that the core audits when they are done.

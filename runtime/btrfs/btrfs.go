@@ -36,6 +36,8 @@ const (
 	btrfsWaitSync     = 0x40089416
 	fileTrim          = 0xc0185879 // FITRIM of linux/fs.h
 	fileMap           = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
+	btrfsSubvolInfo   = 0x81f8943c // BTRFS_IOC_GET_SUBVOL_INFO
+	btrfsSubvolFlags  = 0x4008941a // BTRFS_IOC_SUBVOL_SETFLAGS
 	QuotaEnable       = 1
 	QuotaDisable      = 2
 	QuotaEnableSimple = 4
@@ -247,6 +249,31 @@ func SubvolumeID(path string) (uint64, error) {
 	args := btrfsLookupArgs{object: FirstFree}
 	err := dirIoctl(path, btrfsInoLookup, unsafe.Pointer(&args))
 	return args.tree, err
+}
+
+// A UUID names a subvolume in its file system. The zero UUID names none.
+type UUID [16]byte
+
+// Lineage returns the UUID of the subvolume path, and of the one that it is a snapshot of.
+func Lineage(path string) (own, of UUID, err error) {
+	const ownAt, ofAt = 296, 312 // in struct btrfs_ioctl_get_subvol_info_args
+	var info [504]byte
+	if err := dirIoctl(path, btrfsSubvolInfo, unsafe.Pointer(&info)); err != nil {
+		return own, of, fmt.Errorf("reading the lineage of %s: %w", path, err)
+	}
+	return UUID(info[ownAt : ownAt+16]), UUID(info[ofAt : ofAt+16]), nil
+}
+
+// SetReadOnly makes the subvolume path read-only, or writable.
+func SetReadOnly(path string, readOnly bool) error {
+	var flags uint64
+	if readOnly {
+		flags = btrfsReadOnly
+	}
+	if err := dirIoctl(path, btrfsSubvolFlags, unsafe.Pointer(&flags)); err != nil {
+		return fmt.Errorf("changing whether %s is read-only: %w", path, err)
+	}
+	return nil
 }
 
 // SubvolumeGone reports whether the file system of root has no subvolume with that number.

@@ -292,6 +292,9 @@ func leftOf(rec containers.Container) warmpool.Left {
 // Images returns the store of the images from which r makes root file systems.
 func (r *Runtime) Images() *images.Store { return r.images }
 
+// Disk returns the disk pool.
+func (r *Runtime) Disk() *diskpool.Pool { return r.disk }
+
 // ns returns ctx with containerd's namespace.
 func (r *Runtime) ns(ctx context.Context) context.Context {
 	return namespaces.WithNamespace(ctx, images.Namespace)

@@ -100,6 +100,9 @@ func Open(dir string, size int64, log *slog.Logger) (_ *Pool, err error) {
 	if err := d.removeUnfinished(); err != nil {
 		return nil, fmt.Errorf("removing copies that were not finished: %w", err)
 	}
+	if err := d.Release(); err != nil {
+		return nil, fmt.Errorf("removing the copies of a backup: %w", err)
+	}
 	if d.Quota {
 		d.dropStale()
 	}

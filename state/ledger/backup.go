@@ -33,6 +33,41 @@ func (db *DB) Copy(path string) error {
 	return durable.Sync(path)
 }
 
+// CopyAsOf calls do, and writes the ledger as of that time to path, which must not exist. No update is committed while
+// do runs, so what do finds on the disk fits the copy as it would after a power cut. Writers wait for do, which must
+// not call Update, and not for the copying.
+func (db *DB) CopyAsOf(path string, do func() error) error {
+	tx, err := db.beginAround(do)
+	if err != nil {
+		return err
+	}
+	err = tx.CopyFile(path, 0o600)
+	if err = errors.Join(err, tx.Rollback()); err == nil {
+		err = detachJournal(path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return durable.Sync(path)
+}
+
+// beginAround begins a read of the ledger, and calls do before anything else is committed.
+func (db *DB) beginAround(do func() error) (*bbolt.Tx, error) {
+	db.commitMu.Lock()
+	defer db.commitMu.Unlock()
+	if err := db.checkpointPending(); err != nil {
+		return nil, err
+	}
+	tx, err := db.bolt.Begin(false)
+	if err != nil {
+		return nil, err
+	}
+	if err := do(); err != nil {
+		return nil, errors.Join(err, tx.Rollback())
+	}
+	return tx, nil
+}
+
 // checkpointNow waits for commitMu and makes a checkpoint.
 func (db *DB) checkpointNow() error {
 	db.commitMu.Lock()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -337,5 +338,58 @@ func TestBackupsRotateAndSkipWhatDidNotChange(t *testing.T) {
 	}
 	if one, two := value(path+".1"), value(path+".2"); one != 3 || two != 2 {
 		t.Errorf("the backups hold %d and %d, want 3 and 2", one, two)
+	}
+}
+
+// TestCopyAsOf checks that no update is committed while a copy's function runs, and that the copy is as of that time.
+func TestCopyAsOf(t *testing.T) {
+	db, path := open(t)
+	put := func(key string) error { return db.Update(func(tx *Tx) error { return tx.Put("b", key, 1) }) }
+	if err := put("before"); err != nil {
+		t.Fatal(err)
+	}
+	has := func(db *DB, key string) (found bool) {
+		if err := db.View(func(tx *Tx) error {
+			return tx.Scan("b", key, func(string, []byte) (bool, error) { found = true; return false, nil })
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	meanwhile := make(chan error, 1)
+	copied := path + ".copy"
+	err := db.CopyAsOf(copied, func() error {
+		begun := make(chan struct{})
+		go func() { close(begun); meanwhile <- put("meanwhile") }()
+		<-begun
+		for range 1000 { // gives a wrong commit its chance
+			runtime.Gosched()
+			if has(db, "meanwhile") {
+				return errors.New("an update was committed meanwhile")
+			}
+		}
+		return nil
+	})
+	if err = errors.Join(err, <-meanwhile); err != nil {
+		t.Fatal(err)
+	}
+	if !has(db, "meanwhile") {
+		t.Error("the update that waited is lost")
+	}
+	other, err := Open(copied)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	if !has(other, "before") || has(other, "meanwhile") {
+		t.Errorf("the copy has what was before: %t, and what was after: %t", has(other, "before"),
+			has(other, "meanwhile"))
+	}
+	failed := errors.New("no")
+	if err := db.CopyAsOf(path+".failed", func() error { return failed }); !errors.Is(err, failed) {
+		t.Errorf("a failing function: %v", err)
+	}
+	if err := put("after"); err != nil {
+		t.Error(err)
 	}
 }
