@@ -66,8 +66,8 @@ func newRoot(t *testing.T, suite string) *root {
 	}
 	tar := filepath.Join(cache, suite+".tar")
 	if _, err := os.Stat(tar); errors.Is(err, os.ErrNotExist) {
-		run(t, "mmdebstrap", slices.Concat([]string{"--quiet", "--variant=minbase", "--format=tar", suite, tar + ".new"},
-			suites[suite])...)
+		run(t, "mmdebstrap", slices.Concat([]string{"--quiet", "--variant=minbase", "--include=apt", "--format=tar",
+			suite, tar + ".new"}, suites[suite])...)
 		if err := os.Rename(tar+".new", tar); err != nil {
 			t.Fatal(err)
 		}
