@@ -50,6 +50,7 @@ type installation struct {
 var pythons = map[string]installation{
 	"anthropic":  {name: "sdk-py", file: "../sdktest/py/requirements.txt"},
 	"frameworks": {name: "examples-python", file: "python/requirements.txt"},
+	"letta":      {name: "examples-letta", file: "letta/requirements.txt"},
 	"praisonai":  {name: "tools-praisonai", file: "../toolclients/praisonai/requirements.txt"},
 	"sdk":        {name: "sdk-python", file: "../../sdk/python/tests/requirements.txt"},
 	"e2b":        {name: "e2b-py", file: "../e2bclients/py/requirements.txt"},
@@ -253,7 +254,7 @@ func (w *world) run(t *testing.T, name string, r recipe) {
 
 // environment returns the variables of the daemon, of the model and of the recipe itself.
 func (w *world) environment(name string, r recipe) []string {
-	env := []string{"BERTH_URL=" + w.URL, "BERTH_API_KEY=" + w.Key}
+	env := []string{"BERTH_URL=" + w.URL, "BERTH_HOST=" + w.URL, "BERTH_API_KEY=" + w.Key}
 	if w.models.by[name] != nil {
 		env = append(env, "MODEL="+name, "ANTHROPIC_BASE_URL="+w.models.url, "ANTHROPIC_API_KEY=a-model-key",
 			"OPENAI_BASE_URL="+w.models.url+"/v1", "OPENAI_API_KEY=a-model-key")
@@ -275,7 +276,8 @@ func python(t *testing.T, name string) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return []string{"PATH=" + filepath.Join(dir, "venv/bin") + ":" + os.Getenv("PATH"),
+	bin, _ := needs.Containers(t)
+	return []string{"PATH=" + filepath.Join(dir, "venv/bin") + ":" + bin + ":" + os.Getenv("PATH"),
 		"PYTHONPATH=" + sdk + "/src:" + sdk + "/adapters/praisonai"}
 }
 
@@ -283,6 +285,13 @@ func python(t *testing.T, name string) []string {
 func (w *world) node(t *testing.T, name, modules string) {
 	t.Helper()
 	from := nodes[name]
+	var wants struct{ Dependencies map[string]string }
+	if data, err := os.ReadFile(filepath.Join(filepath.Dir(modules), "package.json")); err == nil {
+		decode(t, data, &wants)
+	}
+	if path := wants.Dependencies["@berth/sdk"]; path != "" && filepath.Base(path) != filepath.Base(w.sdk) {
+		t.Errorf("package.json names %s, but `npm pack` makes %s", path, filepath.Base(w.sdk))
+	}
 	dir := clients.Install(t, from.name, clients.Node, from.file+"/package.json", from.file+"/package-lock.json")
 	links := maps.Clone(from.alias)
 	if links == nil {

@@ -15,7 +15,7 @@ import (
 )
 
 // models are the models of the recipes that need one, behind one URL. The script of each is testdata/RECIPE.json, and
-// its model has the recipe's name.
+// its model has the recipe's name. Below /RECIPE there is that model alone, for clients that list models.
 type models struct {
 	url string
 	by  map[string]*scripted.Server
@@ -47,6 +47,10 @@ func newModels(t *testing.T) *models {
 
 // ServeHTTP passes a request on to the model that it names.
 func (m *models) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if name, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/"); m.by[name] != nil {
+		http.StripPrefix("/"+name, m.by[name]).ServeHTTP(w, r)
+		return
+	}
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)

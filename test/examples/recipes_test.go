@@ -48,6 +48,8 @@ var recipes = map[string]recipe{
 	"claude-code":      {claude: true, env: map[string]string{"ANTHROPIC_MODEL": "claude-code"}, prints: computed},
 	"cursor":           {after: useAsCursor},
 	"langchain":        {python: "frameworks", large: true, prints: computed},
+	"letta": {python: "letta", large: true, env: map[string]string{"OPENAI_BASE_URL": "%MODELS%/letta/v1"},
+		prints: computed},
 	"litellm": {python: "frameworks", large: true, env: map[string]string{"MODEL": "openai/litellm"},
 		prints: computed},
 	"openai-agents": {python: "frameworks", large: true, prints: computed},
