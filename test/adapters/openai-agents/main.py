@@ -93,6 +93,8 @@ async def processes(session):
     output = update.output
     update = await session.pty_write_stdin(session_id=update.process_id, chars="", yield_time_s=20)
     assert output + update.output == b"begun\nover\n" and update.exit_code == 4, update
+    update = await session.pty_exec_start("id -un; printenv CITY", user="alice", yield_time_s=20)
+    assert update.output == b"alice\nBern\n" and update.exit_code == 0, update
     update = await session.pty_exec_start("exec -a left-behind sleep 300", shell=["bash", "-c"], yield_time_s=0.3)
     await session.pty_terminate_all()
     assert b"left-behind" not in (await session.exec("ps -ef")).stdout
