@@ -4,9 +4,11 @@ import asyncio
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
+from importlib.metadata import version
 from typing import Any
 
 import nbformat
@@ -26,11 +28,15 @@ RUN python3 -m pip install --no-index --find-links /wheels --break-system-packag
 
 
 def build(client: Client) -> None:
-    """Builds an image with ipykernel. Its packages come from here, so that the build needs no network."""
+    """Builds an image with ipykernel. Its packages were downloaded by an earlier run, or are now."""
+    wheels = pathlib.Path(f"wheels-{version('ipykernel')}")
     with tempfile.TemporaryDirectory() as context:
-        subprocess.run([
-            sys.executable, "-m", "pip", "download", "--quiet", "--dest", f"{context}/wheels", "--python-version",
-            "3.11", "--only-binary", ":all:", "ipykernel"], check=True)
+        if not wheels.exists():
+            subprocess.run([
+                sys.executable, "-m", "pip", "download", "--quiet", "--dest", f"{context}/wheels", "--python-version",
+                "3.11", "--only-binary", ":all:", f"ipykernel=={version('ipykernel')}"], check=True)
+            shutil.move(f"{context}/wheels", wheels)
+        shutil.copytree(wheels, f"{context}/wheels")
         pathlib.Path(context, "Dockerfile").write_text(DOCKERFILE)
         client.images.build(context, IMAGE, network="none")
 
