@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator
 
 import pytest
-from berth import AsyncSandbox, Client, Sandbox
+from berth import AsyncSandbox, Client, CommandFailedError, Sandbox
 from berth_inspect import BerthSandboxConfig, BerthSandboxEnvironment
 from inspect_ai import Task, eval
 from inspect_ai.dataset import Sample
@@ -86,6 +86,10 @@ async def test_settings() -> None:
     assert env.sandbox.info.limits.memory_bytes == 256 << 20
     await env.write_file("/etc/made", "x")
     await Environment.sample_cleanup("check", config, made, False)
+    left_before = left()
+    with pytest.raises(CommandFailedError, match="nobody-there"):
+        await Environment.sample_init("check", BerthSandboxConfig(user="nobody-there", working_dir="/x"), {})
+    assert left() == left_before
     for wrong, why in (("none-such", "berth image pull none-such"), ("compose.yaml", "Dockerfile of one")):
         with pytest.raises(ValueError, match=why):
             await Environment.task_init("check", wrong)

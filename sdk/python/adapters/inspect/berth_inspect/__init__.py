@@ -114,10 +114,14 @@ class BerthSandboxEnvironment(SandboxEnvironment):
             image=image_of(wanted), env=wanted.env or None, limits=limits or None, labels={LABEL: label(task_name)},
             network={"mode": "allowlist", "allow": [*wanted.allow]} if wanted.allow else wanted.network,
             runtime_class=wanted.runtime_class, idle_timeout_seconds=IDLE, lease={"at_end": "remove"})
+        try:
+            if wanted.working_dir != "/workspace":
+                await sandbox.files.mkdir(wanted.working_dir, user="root")
+                await sandbox.run(["chown", wanted.user, wanted.working_dir], user="root", cwd="/", check=True)
+        except BaseException:
+            await asyncio.shield(asyncio.ensure_future(sandbox.delete()))
+            raise
         cls._kept.append(sandbox)
-        if wanted.working_dir != "/workspace":
-            await sandbox.files.mkdir(wanted.working_dir, user="root")
-            await sandbox.run(["chown", wanted.user, wanted.working_dir], user="root", cwd="/", check=True)
         return {"default": cls(sandbox, wanted, url)}
 
     @classmethod
@@ -132,15 +136,12 @@ class BerthSandboxEnvironment(SandboxEnvironment):
 
     @classmethod
     async def task_cleanup(cls, task_name: str, config: SandboxEnvironmentConfigType | None, cleanup: bool) -> None:
-        """Deletes what is left, or with --no-sandbox-cleanup says what that is."""
-        kept, cls._kept[:] = cls._kept[:], []
-        for sandbox in kept:
-            if cleanup:
-                await sandbox.delete()
-            else:
-                print(f"{sandbox.id} was kept. Enter it with `berth exec -it {sandbox.id} bash`, and delete it with "
-                      f"`inspect sandbox cleanup berth {sandbox.id}`.", file=sys.stderr)
-                await sandbox.aclose()
+        """Says what --no-sandbox-cleanup has left."""
+        while not cleanup and cls._kept:
+            sandbox = cls._kept.pop()
+            print(f"{sandbox.id} was kept. Enter it with `berth exec -it {sandbox.id} bash`, and delete it with "
+                  f"`inspect sandbox cleanup berth {sandbox.id}`.", file=sys.stderr)
+            await sandbox.aclose()
 
     @classmethod
     async def cli_cleanup(cls, id: str | None) -> None:
