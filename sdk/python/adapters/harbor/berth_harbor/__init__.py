@@ -6,6 +6,7 @@ The image of a task's Dockerfile is built by the daemon, or pulled if the task n
 its own.
 """
 
+import os
 import re
 import shlex
 from collections.abc import Awaitable, Callable
@@ -60,6 +61,13 @@ class BerthEnvironment(BaseEnvironment):
         if self._sandbox is None:
             raise RuntimeError(f"the environment {self.session_id} has not been started; call start first")
         return self._sandbox
+
+    @property
+    def client(self) -> AsyncClient:
+        """The daemon in which the container runs."""
+        if self._client is None:
+            raise RuntimeError(f"the environment {self.session_id} has not been started; call start first")
+        return self._client
 
     # -- What it is
 
@@ -195,9 +203,7 @@ class BerthEnvironment(BaseEnvironment):
     @override
     async def attach(self) -> None:
         """Says how a person enters the container."""
-        import os
-
-        command = ["berth", "exec", "-it", "-u", "root", self.sandbox.id, "bash"]
+        command = ["berth", "--host", self.client.url, "exec", "-it", "-u", "root", self.sandbox.id, "bash"]
         self.logger.info(shlex.join(command))
         os.execvp(command[0], command)
 
