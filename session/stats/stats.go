@@ -137,7 +137,8 @@ func (h *history) drop(before time.Time) {
 		n++
 	}
 	if n == len(h.samples) {
-		h.samples = nil
+		h.samples = nil // and their memory
+		return
 	}
 	h.samples = h.samples[n:]
 }

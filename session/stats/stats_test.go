@@ -73,6 +73,30 @@ func TestSamples(t *testing.T) {
 	}
 }
 
+// A container that stays stopped for an hour loses all of its samples, and is measured anew when it runs again.
+func TestAllSamplesAreOld(t *testing.T) {
+	list := []proto.Container{{ID: "a", State: proto.StateRunning, Generation: 1}}
+	s := store(t, &kernel{of: map[string]limits.Usage{}}, &list)
+	now := time.Now()
+	for range 3 {
+		s.measureAll(now)
+		now = now.Add(idleEvery)
+	}
+	list[0].State = proto.StateStopped
+	if now = now.Add(2 * keep); len(s.History(list[0], time.Time{}, time.Time{})) != 3 {
+		t.Errorf("it has %d samples", len(s.History(list[0], time.Time{}, time.Time{})))
+	}
+	s.measureAll(now)
+	if len(s.of) != 0 {
+		t.Errorf("%d histories are left", len(s.of))
+	}
+	list[0].State = proto.StateRunning
+	s.measureAll(now)
+	if n := len(s.History(list[0], time.Time{}, time.Time{})); n != 1 {
+		t.Errorf("it has %d samples after it ran again", n)
+	}
+}
+
 // A percentage belongs to one generation, and an unknown counter is null.
 func TestUnknownIsNull(t *testing.T) {
 	one := proto.Container{ID: "a", State: proto.StateRunning, Generation: 1, RuntimeClass: proto.ClassGVisor}
