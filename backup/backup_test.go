@@ -52,7 +52,7 @@ type pool struct {
 }
 
 // Send writes a tree of the number of its copy.
-func (p pool) Send(_ context.Context, t diskpool.Tree, w io.Writer) error {
+func (p pool) Send(_ []diskpool.Tree, t diskpool.Tree, w io.Writer) error {
 	_, err := w.Write(bytes.Repeat([]byte{byte(t.Copy)}, p.bytes))
 	return err
 }

@@ -39,7 +39,7 @@ type Ledger interface {
 // A Pool has workspaces, layers and snapshots. Package diskpool has one.
 type Pool interface {
 	Hold() ([]diskpool.Tree, error)
-	Send(ctx context.Context, t diskpool.Tree, w io.Writer) error
+	Send(before []diskpool.Tree, t diskpool.Tree, w io.Writer) error
 	Release() error
 	SizeBytes() int64
 }
@@ -223,9 +223,9 @@ func (s *stage) write(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("saving the images: %w", err)
 	}
-	for _, t := range s.Trees {
-		err := out.stream(ctx, fmt.Sprintf("%s/%d", treesDir, t.Copy), func(ctx context.Context, w io.Writer) error {
-			return s.Pool.Send(ctx, t, w)
+	for i, t := range s.Trees {
+		err := out.stream(ctx, fmt.Sprintf("%s/%d", treesDir, t.Copy), func(_ context.Context, w io.Writer) error {
+			return s.Pool.Send(s.Trees[:i], t, w)
 		})
 		if err != nil {
 			return fmt.Errorf("sending %s: %w", t.Name, err)

@@ -10,6 +10,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -36,7 +37,7 @@ const (
 	btrfsWaitSync     = 0x40089416
 	fileTrim          = 0xc0185879 // FITRIM of linux/fs.h
 	fileMap           = 0xc020660b // FS_IOC_FIEMAP of linux/fs.h
-	btrfsSubvolInfo   = 0x81f8943c // BTRFS_IOC_GET_SUBVOL_INFO
+	btrfsSend         = 0x40489426
 	btrfsSubvolFlags  = 0x4008941a // BTRFS_IOC_SUBVOL_SETFLAGS
 	QuotaEnable       = 1
 	QuotaDisable      = 2
@@ -251,17 +252,27 @@ func SubvolumeID(path string) (uint64, error) {
 	return args.tree, err
 }
 
-// A UUID names a subvolume in its file system. The zero UUID names none.
-type UUID [16]byte
+// btrfsSendArgs is struct btrfs_ioctl_send_args.
+type btrfsSendArgs struct {
+	to            int64
+	count         uint64
+	sources       *uint64
+	parent, flags uint64
+	version       uint32
+	_             [28]byte
+}
 
-// Lineage returns the UUID of the subvolume path, and of the one that it is a snapshot of.
-func Lineage(path string) (own, of UUID, err error) {
-	const ownAt, ofAt = 296, 312 // in struct btrfs_ioctl_get_subvol_info_args
-	var info [504]byte
-	if err := dirIoctl(path, btrfsSubvolInfo, unsafe.Pointer(&info)); err != nil {
-		return own, of, fmt.Errorf("reading the lineage of %s: %w", path, err)
+// Send writes the read-only subvolume path to a blocking descriptor, for `btrfs receive`. Content that it shares with
+// other read-only subvolumes, by their numbers, is named and not sent. Send compares it with none of them, as for an
+// incremental stream: the kernel refuses that for some copies of one subvolume that have changed since.
+func Send(path string, others []uint64, to int) error {
+	args := btrfsSendArgs{to: int64(to), count: uint64(len(others)), sources: unsafe.SliceData(others)}
+	err := dirIoctl(path, btrfsSend, unsafe.Pointer(&args))
+	runtime.KeepAlive(others)
+	if err != nil {
+		return fmt.Errorf("sending %s: %w", path, err)
 	}
-	return UUID(info[ownAt : ownAt+16]), UUID(info[ofAt : ofAt+16]), nil
+	return nil
 }
 
 // SetReadOnly makes the subvolume path read-only, or writable.

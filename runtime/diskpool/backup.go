@@ -13,19 +13,19 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"berth/runtime/btrfs"
 	"berth/runtime/layer"
 )
 
-// A backup of the pool has each workspace, layer and snapshot as what `btrfs send` writes. What the kernel shares
-// between them, such as between a snapshot and the workspace that it was made of, is sent once.
+// A backup of the pool has each workspace, layer and snapshot as what `btrfs send` would write. Content that they
+// share, such as a snapshot and the workspace that it was made of, is sent once.
 
 // A Tree is a workspace, a layer or a part of a snapshot in a backup.
 type Tree struct {
-	Name     string `json:"name"`             // path in the pool
-	Copy     int    `json:"copy"`             // number, which the copies in the pool are named by
-	Source   int    `json:"source,omitempty"` // number of one before that it shares with; 0 is none
+	Name     string `json:"name"` // path in the pool
+	Copy     int    `json:"copy"` // number, which the copies in the pool are named by
 	ReadOnly bool   `json:"read_only,omitempty"`
 	Limit    int64  `json:"limit,omitempty"` // bytes; 0 is none
 	Group    uint64 `json:"group,omitempty"` // of its owner; 0 is none
@@ -51,8 +51,7 @@ func (d *Pool) SizeBytes() int64 {
 	return d.backing.size
 }
 
-// Hold makes read-only copies of all trees, and returns them so that those come first that others share with. Release
-// removes the copies.
+// Hold makes read-only copies of all trees. Release removes them.
 func (d *Pool) Hold() ([]Tree, error) {
 	if d.Kind == Plain {
 		return nil, ErrNoSnapshots
@@ -82,21 +81,7 @@ func (d *Pool) Hold() ([]Tree, error) {
 	if err := making.Wait(); err != nil {
 		return nil, fmt.Errorf("copying the containers' files: %w", err)
 	}
-	return withoutGone(trees), nil
-}
-
-// withoutGone leaves out trees without a copy.
-func withoutGone(trees []Tree) []Tree {
-	gone := make([]bool, len(trees)+1)
-	for i, t := range trees {
-		gone[i+1] = t.Copy == 0
-	}
-	for i := range trees {
-		if gone[trees[i].Source] {
-			trees[i].Source = 0
-		}
-	}
-	return slices.DeleteFunc(trees, func(t Tree) bool { return t.Copy == 0 })
+	return slices.DeleteFunc(trees, func(t Tree) bool { return t.Copy == 0 }), nil
 }
 
 // trees lists what a backup has of the pool, in the order of the numbers of their copies.
@@ -106,20 +91,13 @@ func (d *Pool) trees() ([]Tree, error) {
 		return nil, err
 	}
 	var trees []Tree
-	kin := make(kinship)
 	for _, name := range names {
 		t := Tree{Name: name, Copy: len(trees) + 1}
 		t.ReadOnly = filepath.Dir(filepath.Dir(filepath.Join(d.root, name))) == d.snapshotDir()
 		path := filepath.Join(d.root, name)
-		own, of, err := btrfs.Lineage(path)
-		if errors.Is(err, os.ErrNotExist) {
+		if err := d.readCounts(path, &t); errors.Is(err, os.ErrNotExist) {
 			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		t.Source = kin.add(own, of, t.Copy)
-		if err := d.readCounts(path, &t); err != nil {
+		} else if err != nil {
 			return nil, err
 		}
 		trees = append(trees, t)
@@ -185,81 +163,50 @@ func (d *Pool) readCounts(path string, t *Tree) error {
 	return nil
 }
 
-// A kinship knows which subvolumes have content in common, by their UUIDs: those that are snapshots of one another, or
-// of one that is gone.
-type kinship map[btrfs.UUID]*family
+// mostShared is how many trees the kernel looks for shared content in.
+const mostShared = 1000
 
-// A family has the numbers of its members by their UUIDs, and the last number.
-type family struct {
-	numbers map[btrfs.UUID]int
-	last    int
-}
-
-// add adds a subvolume, and returns the number of the one before that it shares most with, or 0.
-func (k kinship) add(own, of btrfs.UUID, number int) (source int) {
-	f := k[own]
-	if of != (btrfs.UUID{}) && k[of] != nil {
-		f = k.join(f, k[of])
-	}
-	if f == nil {
-		f = &family{numbers: make(map[btrfs.UUID]int)}
-	}
-	if source = f.numbers[of]; source == 0 {
-		source = f.last
-	}
-	f.numbers[own], f.last = number, number
-	k[own] = f
-	if of != (btrfs.UUID{}) {
-		k[of] = f
-	}
-	return source
-}
-
-// join makes one family of two; a may be nil.
-func (k kinship) join(a, b *family) *family {
-	if a == nil || a == b {
-		return b
-	}
-	for id, n := range b.numbers {
-		a.numbers[id], a.last = n, max(a.last, n)
-	}
-	for id, f := range k {
-		if f == b {
-			k[id] = a
+// Send writes a tree that Hold has returned. What it shares with those before it is not written. It ends early if w
+// fails.
+func (d *Pool) Send(before []Tree, t Tree, w io.Writer) error {
+	var others []uint64
+	for _, o := range before[max(0, len(before)-mostShared):] {
+		id, err := btrfs.SubvolumeID(d.copyPath(o.Copy))
+		if err != nil {
+			return err
 		}
+		others = append(others, id)
 	}
-	return a
+	var ends [2]int // blocking, unlike those of os.Pipe: the kernel writes to one
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		return err
+	}
+	in := os.NewFile(uintptr(ends[0]), "what is sent")
+	sent := make(chan error, 1)
+	go func() { sent <- errors.Join(btrfs.Send(d.copyPath(t.Copy), others, ends[1]), unix.Close(ends[1])) }()
+	_, err := io.Copy(w, in)
+	if err := errors.Join(err, in.Close()); err != nil {
+		<-sent
+		return err
+	}
+	return <-sent
 }
 
-// Send writes a tree that Hold has returned.
-func (d *Pool) Send(ctx context.Context, t Tree, w io.Writer) error {
-	args := []string{"send", "--quiet"}
-	if t.Source != 0 {
-		args = append(args, "-p", d.copyPath(t.Source))
-	}
-	return runBtrfs(ctx, nil, w, append(args, d.copyPath(t.Copy))...)
-}
-
-// Receive reads what Send has written. The trees that t shares with must have been received. Settle makes them usable.
+// Receive reads what Send has written. The trees before t must have been received. Settle makes them usable.
 func (d *Pool) Receive(ctx context.Context, t Tree, r io.Reader) error {
 	dir := filepath.Dir(d.copyPath(t.Copy))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	return runBtrfs(ctx, r, io.Discard, "receive", "--quiet", dir)
-}
-
-// runBtrfs runs the program btrfs.
-func runBtrfs(ctx context.Context, in io.Reader, out io.Writer, args ...string) error {
 	var said strings.Builder
-	cmd := exec.CommandContext(ctx, "btrfs", args...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = in, out, &said
+	cmd := exec.CommandContext(ctx, "btrfs", "receive", "--quiet", dir)
+	cmd.Stdin, cmd.Stderr = r, &said
 	err := cmd.Run()
 	if errors.Is(err, exec.ErrNotFound) {
 		return errors.New("the program btrfs is missing: install btrfs-progs")
 	}
 	if err != nil {
-		return fmt.Errorf("btrfs %s: %w: %s", args[0], err, strings.TrimSpace(said.String()))
+		return fmt.Errorf("btrfs receive: %w: %s", err, strings.TrimSpace(said.String()))
 	}
 	return nil
 }
