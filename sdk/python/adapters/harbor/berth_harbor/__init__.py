@@ -39,7 +39,7 @@ class BerthOptions(EnvironmentOptions):
     runtime_class: Literal["runc", "gvisor"] | None = Field(
         default=None, description="How containers are isolated. Default: the daemon's.")
     build_network: Literal["none", "allowlist", "open"] | None = Field(
-        default="open", description="What RUN of the Dockerfile may reach.")
+        default=None, description="What RUN of the Dockerfile may reach. Default: open, if the daemon allows that.")
     idle_timeout_seconds: int = Field(
         default=3600, description="Stop a container that is not used for so long; its files stay.")
 
@@ -101,9 +101,10 @@ class BerthEnvironment(BaseEnvironment):
     @override
     async def start(self, force_build: bool) -> None:
         client = self._client = AsyncClient()
+        info = await client.info()
         self._sandbox = await AsyncSandbox.create(
-            client=client, image=await self._image(client, force_build), env=self._startup_env() or None,
-            limits=self._limits(await client.info()), network=network(self.network_policy),
+            client=client, image=await self._image(client, info, force_build), env=self._startup_env() or None,
+            limits=self._limits(info), network=network(self.network_policy),
             labels={"harbor.session": self.session_id[:256]}, runtime_class=self.options.runtime_class,
             idle_timeout_seconds=self.options.idle_timeout_seconds, max_lifetime_seconds=LIFETIME)
         self.logger.debug(f"{self.session_id} is {self._sandbox.id}")
@@ -124,7 +125,7 @@ class BerthEnvironment(BaseEnvironment):
         if client is not None:
             await client.aclose()
 
-    async def _image(self, client: AsyncClient, force_build: bool) -> str:
+    async def _image(self, client: AsyncClient, info: Info, force_build: bool) -> str:
         """Returns the name of the task's image, which is pulled or built if the daemon does not have it."""
         known = {image.name for image in await client.images.list()}
         prebuilt = self.task_env_config.docker_image
@@ -135,8 +136,9 @@ class BerthEnvironment(BaseEnvironment):
             return (await client.images.pull(prebuilt)).name
         name = re.sub(r"[^a-z0-9._-]+", "-", f"harbor-{self.environment_name.lower()}-{self.environment_id[:12]}")
         if force_build or name not in known:
+            reach = self.options.build_network or ("open" if info.network_max == "open" else None)
             try:
-                await client.images.build(self.environment_dir, name, network=self.options.build_network)
+                await client.images.build(self.environment_dir, name, network=reach)
             except InvalidArgumentError as e:
                 raise SandboxBuildFailedError(f"building {self.environment_dir / DOCKERFILE_NAME}: {e}") from e
         return name
