@@ -5,8 +5,7 @@ import { type Experimental_SandboxProcess, type Experimental_SandboxSession,
 import { type Command, type Sandbox, workspace } from '@berth/sdk'
 
 type Session = Experimental_SandboxSession
-type Options<Name extends keyof { [N in keyof Session as Session[N] extends (options: never) => unknown ? N : never]:
-Session[N] }> = Parameters<Extract<Session[Name], (options: never) => unknown>>[0]
+type Options<Name extends keyof Session> = Session[Name] extends (options: infer Given) => unknown ? Given : never
 type Process = Experimental_SandboxProcess
 type WritableProcess = Process & { readonly stdin: WritableStream<Uint8Array> }
 type SpawnOptions = Options<'run'> & { stdin?: boolean }
