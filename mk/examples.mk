@@ -3,7 +3,7 @@
 # Included by the top Makefile.
 
 .PHONY: test-examples
-test-examples: all setup-browser ## run every recipe of examples with its real framework (3 GB of disk, 15 minutes first)
+test-examples: all setup-browser ## run each recipe of examples/ with its real framework (3 GB, 15 minutes first)
 	@mkdir -p .cache/images
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
