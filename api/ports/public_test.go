@@ -123,7 +123,8 @@ func TestPublicPorts(t *testing.T) {
 		t.Fatalf("%+v, %v", done, err)
 	}
 	text := want(t, st.visit(t, s, port, "/?berth_token=x", "X-Api-Key", "the application's", "Authorization",
-		"Bearer the-application's", "Cookie", "berth-port=x; mine=1"), 200)
+		"Bearer the-application's", "Cookie",
+		"berth-port=x; berth-console-7117=x; mine=1; __Host-berth-console=x"), 200)
 	for _, kept := range []string{"the application's", "Bearer the-application's", "('Cookie', 'mine=1')"} {
 		if !strings.Contains(text, kept) {
 			t.Errorf("no %s in %s", kept, text)

@@ -87,6 +87,7 @@ func navigation(dest string) map[string]string {
 func TestCookiesStayWithTheirPort(t *testing.T) {
 	p := &relay{t: target{}}
 	h := http.Header{"Set-Cookie": {"a=b; Domain=a.test; Path=/x; HttpOnly", "berth-port=stolen", "__Host-berth-port=x",
+		"berth-console-7117=x; Path=/", "__Host-berth-console=x; Path=/; Secure",
 		"c=d; SameSite=None; Secure", "broken"}, "Clear-Site-Data": {`"cookies"`}, "Location": {"/there"}}
 	p.cleanAnswer(h)
 	if got := h.Values("Set-Cookie"); !slices.Equal(got, []string{"a=b; Path=/x; HttpOnly", "c=d; Secure; SameSite=None"}) {
