@@ -62,7 +62,7 @@ test-browser: all setup-browser ## visit ports of containers with Chromium (2 GB
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \
 		BERTH_CHROMIUM=$$(command -v chromium) go test -count=1 -timeout 40m -v ./test/browser
 
-test-console: all setup-browser ## visit every page of the web console with Chromium (1 GB of disk, 5 minutes)
+test-console: all setup-browser ## visit every page of the web console with Chromium (1 GB of disk, 10 minutes)
 	@mkdir -p .cache/images
 	@./bin/berth image build base --quiet --output .cache/images/base.tar
 	@BERTH_BIN=$(abspath $(BIN)) BERTH_BASE_IMAGE=$(abspath .cache/images/base.tar) \

@@ -5,5 +5,5 @@ import "embed"
 
 // Files are the pages and their pictures.
 //
-//go:embed *.md *.svg *.json decisions/*.md notes/*.md
+//go:embed *.md *.svg *.png *.json decisions/*.md notes/*.md
 var Files embed.FS

@@ -36,13 +36,17 @@ func guideHTML(name string, source []byte, guides []guide) ([]byte, error) {
 	}{name, title, template.HTML(b.String()), guides})
 }
 
-// linksOf rewrites the links of a page: to the HTML of other pages, and to nothing where they leave the folder.
+// linksOf rewrites the pictures and the links of a page: to the HTML of other pages, and to nothing where they leave the
+// folder.
 type linksOf string
 
 // Transform implements parser.ASTTransformer.
 func (name linksOf) Transform(doc *ast.Document, _ text.Reader, _ parser.Context) {
 	var away []ast.Node
 	_ = ast.Walk(doc, func(n ast.Node, entering bool) (ast.WalkStatus, error) { // no step of it fails
+		if picture, ok := n.(*ast.Image); ok && entering {
+			picture.Destination = []byte(path.Join("/docs", path.Dir(string(name)), string(picture.Destination)))
+		}
 		if link, ok := n.(*ast.Link); ok && entering {
 			to, anchor, _ := strings.Cut(string(link.Destination), "#")
 			switch inside := path.Join("/docs", path.Dir(string(name)), to); {

@@ -106,7 +106,8 @@ const (
 )
 
 // mediaTypes are those of files, by the ending of their name.
-var mediaTypes = map[string]string{".md": textType, ".svg": "image/svg+xml", ".json": "application/json"}
+var mediaTypes = map[string]string{".md": textType, ".svg": "image/svg+xml", ".png": "image/png",
+	".json": "application/json"}
 
 func (e *edge) makePage(at string) (page, error) {
 	name := strings.TrimPrefix(at, "/docs/")

@@ -176,6 +176,12 @@ func TestMarkdown(t *testing.T) {
 			!strings.Contains(text, "</h1>") {
 			t.Errorf("%s as a page: %d, %d bytes", name, res.StatusCode, len(text))
 		}
+		for _, m := range regexp.MustCompile(`!\[[^\]]*\]\(([\w.-]+)\)`).FindAllStringSubmatch(string(want), -1) {
+			if res, _ := s.get(t, path.Join("/docs", path.Dir(name), m[1])); res.StatusCode != 200 ||
+				!strings.HasPrefix(res.Header.Get("Content-Type"), "image/") {
+				t.Errorf("the picture %s of %s: %d", m[1], name, res.StatusCode)
+			}
+		}
 		if at := "(/docs/" + name + ")"; !strings.Contains(name, "/") && !strings.Contains(list, at) {
 			t.Errorf("the list lacks %s", at)
 		}

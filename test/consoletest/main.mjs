@@ -53,10 +53,6 @@ async function visit(p, at) {
 
 const tab = (c, name) => `containers/${c.id}/${name}`
 
-async function shot(p, name) {
-	if (BERTH_SHOTS) await p.screenshot({ path: path.join(BERTH_SHOTS, `console-${name}.png`) })
-}
-
 // accessible checks the AA rules of axe, and its best practices.
 const rules = ['wcag2a', 'wcag2aa', 'wcag21a', 'wcag21aa', 'wcag22aa', 'best-practice']
 
@@ -157,7 +153,6 @@ const cases = {
 		await p.keyboard.type('echo still $X\n')
 		await said('still 4')
 		check((await api('GET', `/containers/${c.id}`)).state === 'running', 'it is not running')
-		await shot(p, 'terminal')
 	},
 
 	async commands() { // a command runs with its output as it comes, and what it made is linked
@@ -215,7 +210,6 @@ const cases = {
 		await p.locator('h2', { hasText: 'asked.test' }).waitFor()
 		check((await p.title()).startsWith('(1)'), `the title is ${await p.title()}`)
 		await accessible(p, 'approvals')
-		await shot(p, 'approvals')
 		await p.keyboard.press('x')
 		await p.waitForSelector('text=Nothing waits for you')
 		const [decided] = (await api('GET', `/events?container=${c.id}&type=approval.decided`)).data
@@ -237,7 +231,6 @@ const cases = {
 		await p.waitForSelector('.picture-of-job path', { state: 'attached' })
 		check(await p.locator('.picture-of-job path').count() >= 5, 'there are few lines')
 		await safe(p, 'jobs')
-		await shot(p, 'jobs')
 	},
 
 	async notebook() { // a cell keeps variables, and shows figures and tables
@@ -314,7 +307,6 @@ const cases = {
 				await safe(p, where)
 				const wide = await p.evaluate(() => document.documentElement.scrollWidth - innerWidth)
 				check(wide <= 0, `${where}: ${wide} pixels stand out`)
-				if (place === 'containers' && options.colorScheme === 'light') await shot(p, 'containers')
 			}
 			await p.context().close()
 		}
@@ -335,6 +327,48 @@ const cases = {
 		check(await p.locator('[role=row]').count() < 60, 'the list draws rows that are not on the screen')
 		await accessible(p, 'containers, a thousand')
 	},
+}
+
+// pictures takes those of docs/console.md, of a work that could be somebody's.
+async function pictures(dir) {
+	const shot = (p, name) => p.screenshot({ path: path.join(dir, `console-${name}.png`) })
+	const size = { viewport: { width: 1100, height: 620 } }
+	const names = ['scraper', 'chart-bot', 'evaluation-17', 'notebook', 'ci-runner', 'web-preview', 'data-cleaning']
+	const calm = { labels: { team: 'red' } }
+	for (const [i, name] of names.entries()) {
+		const c = await make({ name, ...calm })
+		if (i > 3) await run(c, 'while :; do for i in $(seq 20000); do :; done; sleep 0.4; done', { background: true })
+		else await api('POST', `/containers/${c.id}/${i === 3 ? 'pause' : 'stop'}`)
+	}
+	const c = await make({ name: 'report-writer', network: { mode: 'allowlist', allow: ['api.github.com'], ask: true },
+		...calm })
+	await run(c, `seq 12 | awk 'BEGIN { srand(3); print "month,units" }
+	{ print $1 "," int(80 + 320 * rand()) }' >sales.csv
+echo '# Report' >report.md`, { job_id: 'report' })
+	await run(c, `python3 -c "import matplotlib; matplotlib.use('Agg')
+import pandas as pd
+d = pd.read_csv('sales.csv')
+d.plot.bar(x='month').figure.savefig('revenue.png')
+d.describe().to_html('summary.html')"`, { job_id: 'report' })
+	await run(c, 'sed -i "s/^# Report/# Sales in 2026/" report.md; wc -w report.md', { job_id: 'report' })
+	let p = await open('containers', size)
+	await p.waitForTimeout(45_000) // until the lines of use are long enough to be seen
+	await shot(p, 'containers')
+	await visit(p, tab(c, 'jobs/report'))
+	await p.locator('.picture-of-job a').nth(1).hover()
+	await shot(p, 'jobs')
+	await run(c, 'curl -s -m 60 https://pypi.example/simple/', { background: true })
+	await p.locator('.badge').waitFor()
+	await visit(p, 'approvals')
+	await p.setViewportSize({ width: 1100, height: 250 })
+	await shot(p, 'approvals')
+	await p.context().close()
+	p = await open(tab(c, 'terminal'), { ...size, colorScheme: 'dark' })
+	await p.click('text=Open a terminal')
+	await p.locator('.xterm-rows', { hasText: '$' }).waitFor()
+	await p.keyboard.type('cd /workspace/report; ls -l --color; head -4 sales.csv\n')
+	await p.locator('.xterm-rows', { hasText: 'month,units' }).waitFor()
+	await shot(p, 'terminal')
 }
 
 // all returns the containers, page by page.
@@ -378,6 +412,7 @@ const measure = p => p.evaluate(() => {
 
 browser = await chromium.launch({ executablePath: BERTH_CHROMIUM, args: ['--no-sandbox'] })
 let failed = 0
+if (BERTH_SHOTS) await pictures(BERTH_SHOTS)
 for (const [name, work] of Object.entries(cases)) {
 	if (chosen.length && !chosen.includes(name)) continue
 	faults.length = 0
