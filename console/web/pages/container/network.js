@@ -40,7 +40,7 @@ function Attempts({ container: c }) {
 			const refused = e.act === 'egress.refuse' || e.outcome !== 'ok'
 			const host = e.egress.host + (e.egress.port && ![80, 443].includes(e.egress.port) ? `:${e.egress.port}`
 				: '')
-			return html`<tr key=${e.seq}><td title=${clock(e.time)}>${ago(e.time)}</td><td><code>${host}</code>
+			return html`<tr key=${e.seq}><td title=${clock(e.time)}>${ago(e.time)}</td><td><code>${host}</code>${' '}
 				<span class="dim">${e.egress.method}</span></td><td><span class=${'state ' + (refused ? 'refused'
 					: 'ok')}>
 				${refused ? 'refused' : 'allowed'}</span> <span class="dim">${e.note}</span></td>
