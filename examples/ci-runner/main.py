@@ -1,4 +1,4 @@
-"""Runs the steps of a project in a fresh container with live output, and ends with the status of the first that fails."""
+"""Runs the steps of a project in a fresh container with live output, up to the first that fails."""
 import sys
 from pathlib import Path
 

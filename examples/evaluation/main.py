@@ -1,4 +1,4 @@
-"""Scores answers of a model against hidden tests. Each runs in a copy of one prepared container, all at the same time."""
+"""Scores answers of models against hidden tests, all at once, each in a copy of one prepared container."""
 import asyncio
 
 from berth import AsyncSandbox

@@ -1,6 +1,5 @@
 """Tests a web app that runs in a container with a real browser on this machine, and takes a picture."""
 import os
-import time
 
 from berth import Sandbox
 from playwright.sync_api import expect, sync_playwright
@@ -9,9 +8,8 @@ PAGE = "<h1>Counter</h1><button onclick=\"n.textContent = +n.textContent + 1\">A
 
 with Sandbox.create() as sandbox, sync_playwright() as playwright:
     sandbox.files.write("site/index.html", PAGE)
-    sandbox.run("python3 -m http.server 8000 --directory site", background=True)
-    while 8000 not in [port.port for port in sandbox.ports.list()]:
-        time.sleep(0.1)
+    server = sandbox.run("python3 -u -m http.server 8000 --directory site", background=True)
+    next(iter(server))  # its first words say that it listens
 
     # CHROMIUM is the path of a browser; without it, Playwright takes the one of `playwright install chromium`.
     page = playwright.chromium.launch(executable_path=os.environ.get("CHROMIUM")).new_page()

@@ -5,7 +5,8 @@ from berth import Sandbox
 
 HOST = "api.github.com"
 secret = {"value": os.environ["GITHUB_TOKEN"], "hosts": [HOST]}
-with Sandbox.create(network={"mode": "allowlist", "allow": [HOST]}, network_secrets={"GITHUB_TOKEN": secret}) as sandbox:
+network = {"mode": "allowlist", "allow": [HOST]}
+with Sandbox.create(network=network, network_secrets={"GITHUB_TOKEN": secret}) as sandbox:
     # The environment has a placeholder. The daemon's proxy puts the value into requests to that host.
     print("leaked:", os.environ["GITHUB_TOKEN"] in sandbox.run("env").stdout)
     print(sandbox.run(f"curl -sS -H \"Authorization: Bearer $GITHUB_TOKEN\" https://{HOST}/user | jq -r .login").stdout)

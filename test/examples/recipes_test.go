@@ -28,12 +28,15 @@ var recipes = map[string]recipe{
 
 	"data-analysis": {python: "sdk", prints: []string{`^2026-02 +9 +4 +15$`, `^made chart.png$`},
 		makes: map[string]string{"months.csv": "day,bread,milk,tea\n2026-01,,7.0,12.0\n", "chart.png": png}},
-	"web-preview": {node: "tsx", prints: []string{`^open http://8000-.*localhost`, `^200 <h1>Hello from a container</h1>$`}},
+	"web-preview": {node: "tsx", prints: []string{
+		`^open http://8000-.*localhost`, `^200 <h1>Hello from a container</h1>$`}},
 	"ci-runner": {python: "sdk", prints: []string{`^== test\n(.*\n)*OK$`, `^all steps passed$`},
 		makes: map[string]string{"project.tar.gz": "\x1f\x8b"}},
-	"evaluation": {python: "sdk", prints: []string{`^model-a: passed\nmodel-b: failed by exit\nmodel-c: failed by timeout$`}},
+	"evaluation": {python: "sdk", prints: []string{
+		`^model-a: passed\nmodel-b: failed by exit\nmodel-c: failed by timeout$`}},
 	"notebook": {python: "sdk", prints: []string{`^3 cells are in done.ipynb$`},
-		makes: map[string]string{"done.ipynb": "{\n \"cells\""}, has: map[string]string{"done.ipynb": `"image/png": "iVBORw0KGgo`}},
+		makes: map[string]string{"done.ipynb": "{\n \"cells\""},
+		has:   map[string]string{"done.ipynb": `"image/png": "iVBORw0KGgo`}},
 	"playwright": {python: "frameworks", large: true, env: map[string]string{"CHROMIUM": chromium()},
 		prints: []string{`^passed; the page is in page.png$`}, makes: map[string]string{"page.png": png}},
 	"approval-bot": {python: "sdk", stdin: "y\nn\n", prints: []string{`ada@example.com sent$`,
