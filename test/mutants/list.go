@@ -126,10 +126,8 @@ var all = []Mutant{
 		"\tc, life"}}, "console/foreign-pages", "console TestForeignPages"},
 	{"console: links are good twice", []Edit{{"state/logins/logins.go", "\tdelete(s.links, hash)\n\ts.mu.Unlock()\n",
 		"\ts.mu.Unlock()\n"}}, "console/links", "console TestLogin"},
-	{"console: applications get the login", []Edit{
-		{"api/ports/headers.go", "\thideCookies(h, api.IsLoginCookie)\n", ""},
-		{"api/ports/headers.go", "isTokenCookie(c.Name) || api.IsLoginCookie(c.Name)", "isTokenCookie(c.Name)"},
-	}, "console/cookie", "api/ports TestPublicPorts"},
+	{"console: applications get the login", []Edit{{"api/ports/headers.go",
+		"\thideCookies(h, api.IsLoginCookie)\n", ""}}, "console/cookie", "api/ports TestPublicPorts"},
 	{"owner: containers", []Edit{{"session/sessions.go", "if !ok || s.owner != owner {", "if !ok {"}},
 		"tenants/identifiers", "session TestOtherOwnersSessionDoesNotExist"},
 	{"owner: jobs", []Edit{{"api/native/jobs.go",
