@@ -86,11 +86,7 @@ func streamOverKill(t *testing.T, d *daemontest.Daemon, s *client.Sandbox) {
 	restarted := make(chan error, 1)
 	go func() {
 		<-out.seen
-		flags := d.Flags
-		d.Flags = append([]string{"--listen", strings.TrimPrefix(d.URL, "http://")}, flags...)
-		d.Stop(syscall.SIGKILL)
-		restarted <- d.Start()
-		d.Flags = flags
+		restarted <- d.Restart(syscall.SIGKILL)
 	}()
 	const command = "echo run >>/workspace/runs; for i in $(seq 0 39); do echo $i; sleep 0.05; done"
 	res, err := s.RunTo(t.Context(), proto.Cmd{Command: command}, out, nil)

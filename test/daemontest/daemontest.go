@@ -124,6 +124,15 @@ func (d *Daemon) Exited() <-chan struct{} { return d.proc.Exited() }
 // Stop sends a signal and waits for the daemon to end.
 func (d *Daemon) Stop(sig syscall.Signal) { d.proc.Stop(sig) }
 
+// Restart ends the daemon by a signal, and starts another one at the same address.
+func (d *Daemon) Restart(sig syscall.Signal) error {
+	flags, listen := d.Flags, strings.TrimPrefix(d.URL, "http://")
+	d.Stop(sig)
+	d.Flags = append([]string{"--listen", listen}, flags...)
+	defer func() { d.Flags = flags }()
+	return d.Start()
+}
+
 // Do makes a request and returns the status and the body. It sends a *strings.Reader as JSON.
 func (d *Daemon) Do(method, path string, body io.Reader) (int, []byte, error) {
 	req, err := http.NewRequest(method, d.URL+path, body)

@@ -203,7 +203,9 @@ func program(t *testing.T, d *daemontest.Daemon, dir string, env []string, name 
 	for r := bufio.NewReader(pipe); ; {
 		line, err := r.ReadString('\n')
 		if line == "restart\n" {
-			restart(t, d)
+			if err := d.Restart(syscall.SIGKILL); err != nil {
+				t.Error(err)
+			}
 			_, _ = io.WriteString(in, "done\n") // a program that has ended says so below
 		} else {
 			out.WriteString(line)
@@ -216,15 +218,4 @@ func program(t *testing.T, d *daemontest.Daemon, dir string, env []string, name 
 		t.Errorf("%s %q: %v\n%s\n%s", name, args, err, out, stderr.String())
 	}
 	return out.Bytes()
-}
-
-// restart kills the daemon and starts another one where it was.
-func restart(t *testing.T, d *daemontest.Daemon) {
-	flags, listen := d.Flags, strings.TrimPrefix(d.URL, "http://")
-	d.Stop(syscall.SIGKILL)
-	d.Flags = append([]string{"--listen", listen}, flags...)
-	if err := d.Start(); err != nil {
-		t.Error(err)
-	}
-	d.Flags = flags
 }
