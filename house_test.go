@@ -201,6 +201,8 @@ var mayImport = map[string][]string{
 	"cli/data": {"proto", "client", "sandbox-image", "cli/app", "cli/flags", "cli/pack", "cli/term",
 		"cli/unpack"},
 	"client":                 {"proto", "proto/sse"},
+	"client/functions":       {"client", "proto"},
+	"client/terminal":        {"client", "proto"},
 	"examples/go":            {"client", "proto"},
 	"test/daemontest":        {"test/launch"},
 	"test/launch":            {},

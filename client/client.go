@@ -6,8 +6,9 @@
 //
 // New makes a Client for one daemon. Each method sends one request; methods that return a list read all its pages.
 // Live opens a websocket on which commands run with live input and output, and Stream follows one command. A Sandbox
-// has what most programs need of one container; FromEnv finds the daemon. A Client is safe for concurrent use. Cancel a
-// request through its context.
+// has what most programs need of one container; FromEnv finds the daemon. Packages terminal and functions, below this
+// one, have terminals and functions that code calls. A Client is safe for concurrent use. Cancel a request through its
+// context.
 //
 // # Errors
 //

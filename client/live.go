@@ -62,7 +62,7 @@ func (c *Client) Live(ctx context.Context, container string) (l *Live, err error
 
 // live does the work of Live without waiting for a daemon that is away.
 func (c *Client) live(ctx context.Context, container string) (*Live, error) {
-	conn, stop, err := c.socket(ctx, at("containers", container, "live"), nil)
+	conn, stop, err := c.Socket(ctx, at("containers", container, "live"), nil)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +71,8 @@ func (c *Client) live(ctx context.Context, container string) (*Live, error) {
 	return l, nil
 }
 
-// socket opens a websocket that ends with ctx, until stop is called.
-func (c *Client) socket(ctx context.Context, path string, query url.Values) (*websocket.Conn, func() bool, error) {
+// Socket opens a websocket of the API, whose path begins with /v1/. It ends with ctx, until stop is called.
+func (c *Client) Socket(ctx context.Context, path string, query url.Values) (*websocket.Conn, func() bool, error) {
 	h := http.Header{}
 	c.headers(h)
 	// Reading from a websocket takes no context, and neither does waiting for the handshake's answer. Closing the

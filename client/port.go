@@ -55,7 +55,7 @@ type Tunnel struct {
 func (c *Client) Tunnel(ctx context.Context, container string, port uint16) (*Tunnel, error) {
 	t := &Tunnel{}
 	err := c.Redo(ctx, func() (err error) { // nothing was sent yet
-		t.conn, t.stop, err = c.socket(ctx, at("containers", container, "tunnel"),
+		t.conn, t.stop, err = c.Socket(ctx, at("containers", container, "tunnel"),
 			url.Values{"port": {strconv.Itoa(int(port))}})
 		return err
 	})
