@@ -19,6 +19,7 @@ import (
 
 const (
 	longestResult = 4 << 20 // bytes; the daemon's limit
+	goodbyeMost   = time.Second
 	firstPause    = 100 * time.Millisecond
 	longestPause  = 5 * time.Second // between two tries to connect
 )
@@ -102,6 +103,12 @@ func Serve(ctx context.Context, c *client.Client, container string, list ...Func
 
 // Close ends the server. Open calls fail, unless another client serves the same functions.
 func (s *Server) Close() error {
+	s.mu.Lock()
+	conn := s.conn
+	s.mu.Unlock()
+	// With this, the daemon does not wait for the client to come back. A connection that broke cannot send it.
+	_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+		time.Now().Add(goodbyeMost))
 	s.stop()
 	<-s.done
 	if errors.Is(s.err, context.Canceled) {

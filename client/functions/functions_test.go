@@ -84,8 +84,10 @@ func TestServe(t *testing.T) {
 	if err := server.Close(); err != nil {
 		t.Error(err)
 	}
-	if res, err := s.Run(t.Context(), "tools price name=tea 2>&1"); err != nil || res.OK() {
-		t.Errorf("after the end: %q, %v", res.Stdout, err)
+	began := time.Now()
+	res, err := s.Run(t.Context(), "tools price name=tea 2>&1")
+	if took := time.Since(began); err != nil || res.OK() || took > 10*time.Second {
+		t.Errorf("after the end: %q in %s, %v", res.Stdout, took, err)
 	}
 	plain, err := c.NewSandbox(t.Context(), proto.CreateContainer{})
 	if err != nil {
