@@ -36,8 +36,8 @@ func guideHTML(name string, source []byte, guides []guide) ([]byte, error) {
 	}{name, title, template.HTML(b.String()), guides})
 }
 
-// linksOf rewrites the pictures and the links of a page: to the HTML of other pages, and to nothing where they leave the
-// folder.
+// linksOf rewrites the pictures and the links of a page: to the HTML of other pages, and to nothing where they leave
+// the folder.
 type linksOf string
 
 // Transform implements parser.ASTTransformer.
