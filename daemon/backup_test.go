@@ -40,8 +40,8 @@ func (s *server) mustBerth(t *testing.T, args ...string) string {
 
 // kept is what the containers of TestBackup have before the backup.
 type kept struct {
-	running, stopped, sealed, file, job string
-	key                                 proto.NewKey
+	running, stopped, sealed, file string
+	key                            proto.NewKey
 }
 
 // fillDaemon makes containers with files, an installed package, a snapshot, a secret, a stored file and a key.
