@@ -1,6 +1,7 @@
 package native
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -325,8 +326,8 @@ func (e *edge) codeRows() []row {
 			Answers: answers(http.StatusOK, js(execution{})), Fails: inGuest}},
 		{"POST", all, take(e.createContext).created(), openapi.Operation{ID: "createContext",
 			Summary: "Start a named interpreter that keeps its variables.", Fails: inGuest,
-			Description: "A cell in an unknown context creates the context, too. A container has at most 8 " +
-				"contexts. They end with the daemon."}},
+			Description: fmt.Sprintf("A cell in an unknown context creates the context, too. A container has at most "+
+				"%d contexts. They end with the daemon.", code.MaxContexts)}},
 		{"GET", all, get(e.listContexts), openapi.Operation{ID: "listContexts",
 			Summary: "List a container's contexts, by name.", Fails: inContainer}},
 		{"GET", one, get(e.getContext), openapi.Operation{ID: "getContext",
