@@ -41,6 +41,7 @@ type exchange struct {
 	hijacked bool
 	shared   bool  // a page of an allowed origin reads the answer
 	unrouted bool  // no route serves the path and method
+	probe    bool  // see Route.Probe
 	over     bool  // the key has ended; only the error is still to be written
 	lost     bool  // a write failed because of the client
 	cut      bool  // the answer failed after it had started

@@ -64,13 +64,13 @@ func Ops(cfg OpsConfig) Edge {
 		Dialect: Plain,
 		Browser: true,
 		Routes: []Route{
-			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Handle: health(cfg.Ready),
+			{Method: "GET", Pattern: "/healthz", Where: None, Public: true, Probe: true, Handle: health(cfg.Ready),
 				Doc: &openapi.Operation{ID: "health", Tag: "daemon", Public: true,
 					Summary: "Report whether the daemon is ready.", Fails: []int{500, 503},
 					Answers: map[int][]openapi.Content{http.StatusOK: {{Media: "application/json",
 						Of: openapi.Object([]string{"status"},
 							openapi.Schema{"status": openapi.Schema{"const": "ok"}})}}}}},
-			{Method: "GET", Pattern: "/metrics", Where: None, Keyless: cfg.keyless,
+			{Method: "GET", Pattern: "/metrics", Where: None, Keyless: cfg.keyless, Probe: true,
 				Handle: func(w http.ResponseWriter, r *http.Request, _ Caller) error {
 					metrics.ServeHTTP(w, r)
 					return nil

@@ -104,7 +104,7 @@ func (s *Server) serveOn(t *table, e *Edge, route Route) http.HandlerFunc {
 			s.endRequest(x, t.refuse(x))
 			return
 		}
-		x.r, x.edge, x.container = r, e, route.containerInPath(r)
+		x.r, x.edge, x.container, x.probe = r, e, route.containerInPath(r), route.Probe
 		s.endRequest(x, s.serveRoute(x, e, route))
 	}
 }
@@ -207,6 +207,9 @@ func (s *Server) logRequest(x *exchange) {
 		slog.String("owner", x.owner), slog.String("request_id", x.id),
 	}
 	level := slog.LevelInfo
+	if x.probe && x.status < http.StatusBadRequest {
+		level = slog.LevelDebug
+	}
 	if x.err != nil {
 		attrs = append(attrs, slog.String("err", s.hide(x, loggable(x.err))))
 		if proto.CodeOf(x.err) == proto.Internal {

@@ -22,6 +22,7 @@ type Route struct {
 	Media        []string // media types of bodies that it accepts, "*/*" for any; nil: the handler checks
 	MaxBodyBytes int64    // 0 is Config.MaxBodyBytes; negative: the handler has its own limit
 	Public       bool     // needs no API key; Caller is zero
+	Probe        bool     // machines ask every few seconds; the log has successes at level debug
 	// reports whether a request needs no API key; nil: each needs one
 	Keyless func(*http.Request) bool
 

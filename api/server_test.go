@@ -247,11 +247,30 @@ func TestTruncatedBody(t *testing.T) {
 	}
 }
 
+// A probe that fails has its line in the log.
+func TestFailedProbeIsLogged(t *testing.T) {
+	log := &logtest.Buffer{}
+	server, err := New(Config{Auth: oneKey(testKey), Log: slog.New(slog.NewJSONHandler(log, nil)),
+		Edges: []Edge{Ops(OpsConfig{Metrics: prometheus.NewRegistry(), Ready: func(context.Context) error {
+			return proto.Errorf(proto.Unavailable, "", "", "not yet")
+		}})}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := httptest.NewRecorder()
+	server.ServeHTTP(got, httptest.NewRequest("GET", "/healthz", nil))
+	if got.Code != http.StatusServiceUnavailable || !strings.Contains(log.String(), `"status":503`) {
+		t.Errorf("%d, logged: %s", got.Code, log)
+	}
+}
+
 func TestOneLogLineAndMetricsPerRequest(t *testing.T) {
 	s := newSite(t, failing())
 	s.do(t, "GET", "/v1/shout/who?token=querysecret", "")
 	s.do(t, "GET", "/v1/shout/secret", "", "X-Evil", "a")
 	s.do(t, "GET", "/no/such%0apath", "")
+	s.do(t, "GET", "/healthz", "") // a probe, as is the next one
+	s.do(t, "GET", "/metrics", "")
 	s.Close() // an answer may arrive before its line is written; Close waits for that
 	lines := strings.Split(strings.TrimSpace(s.log.String()), "\n")
 	if len(lines) != 3 {
