@@ -178,11 +178,15 @@ func TestLargeOutputsOfStoredTools(t *testing.T) {
 // A list of tools that is too long for one answer has pages.
 func TestToolListHasPages(t *testing.T) {
 	s := withTools(t)
-	for i := range 100 {
+	const count = 15 // each is checked in a container of its own
+	long := make([]toolstore.Field, 20)
+	for i := range long {
+		long[i] = toolstore.Field{Name: fmt.Sprintf("field_%d", i), FieldType: "STRING",
+			Description: strings.Repeat("y", 4000)}
+	}
+	for i := range count {
 		s.store(t, toolstore.NewTool{Name: fmt.Sprintf("tool_%02d", i), Description: strings.Repeat("x", 4000),
-			Configuration: toolstore.Configuration{Code: "def run(input): return 1", InputSchema: []toolstore.Field{
-				{Name: "a", FieldType: "STRING", Description: strings.Repeat("y", 4000)},
-				{Name: "b", FieldType: "STRING", Description: strings.Repeat("z", 4000)}}}})
+			Configuration: toolstore.Configuration{Code: "def run(input): return 1", InputSchema: long}})
 	}
 	cs := s.session(t)
 	seen, pages, cursor := map[string]bool{}, 0, ""
@@ -199,7 +203,7 @@ func TestToolListHasPages(t *testing.T) {
 		}
 		pages, cursor = pages+1, list.NextCursor
 	}
-	if len(seen) != 100+len(commonTools) || pages < 2 {
+	if len(seen) != count+len(commonTools) || pages < 2 {
 		t.Errorf("%d tools on %d pages", len(seen), pages)
 	}
 }
