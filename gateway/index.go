@@ -57,9 +57,16 @@ func errOtherRequest(key string) error {
 		"each new request.", key)
 }
 
+// noticeWait is how long a repeated request waits until the end of its earlier attempt is noticed. A client closes the
+// old connection before it asks again, and the two may overtake each other.
+const noticeWait = time.Second
+
 // enterTurn returns the turn that a request continues, or a new one. The caller must call leaveTurn.
 func (g *Gateway) enterTurn(ctx context.Context, r Request) (*turn, error) {
 	id := identityOf(r)
+	if err := g.awaitEarlier(ctx, id, r); err != nil {
+		return nil, err
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	t, err := g.findTurn(id, r)
@@ -78,6 +85,47 @@ func (g *Gateway) enterTurn(ctx context.Context, r Request) (*turn, error) {
 	t.client, t.attempt = ctx, r.Attempt
 	return t, nil
 }
+
+// awaitEarlier waits until a client has left a turn that the request may take over. It does not wait for turns that
+// the request shares, and gives up after noticeWait: those in use may be equal questions.
+func (g *Gateway) awaitEarlier(ctx context.Context, id identity, r Request) error {
+	left := make(chan struct{}, 1)
+	inUse := 0
+	g.mu.Lock()
+	for _, t := range g.known[id.index()] {
+		if id.retryKey != "" || t.over || !id.continues(t.identity, r.Attempt, t.attempt) {
+			continue
+		}
+		if t.isLeft() {
+			inUse = 0
+			break
+		}
+		inUse++
+		stop := context.AfterFunc(t.client, func() {
+			select {
+			case left <- struct{}{}:
+			default:
+			}
+		})
+		defer stop()
+	}
+	g.mu.Unlock()
+	if inUse == 0 {
+		return nil
+	}
+	late := time.NewTimer(noticeWait)
+	defer late.Stop()
+	select {
+	case <-left:
+	case <-late.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	return nil
+}
+
+// isLeft reports whether no client waits for the turn. The caller holds mu.
+func (t *turn) isLeft() bool { return t.users == 0 || t.users == 1 && t.client.Err() != nil }
 
 // isOver reports whether the client of the turn has its answer, so that no other request may continue the turn.
 func (t *turn) isOver() bool {
@@ -135,8 +183,7 @@ func (g *Gateway) findTurn(id identity, r Request) (found *turn, err error) {
 		if id.conflicts(t.identity) {
 			return nil, errOtherRequest(r.RetryKey)
 		}
-		left := t.users == 0 || t.users == 1 && t.client.Err() != nil
-		if t.over || id.retryKey == "" && !left || !id.continues(t.identity, r.Attempt, t.attempt) {
+		if t.over || id.retryKey == "" && !t.isLeft() || !id.continues(t.identity, r.Attempt, t.attempt) {
 			continue
 		}
 		if found == nil || t.attempt > found.attempt {

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"berth/proto"
 )
@@ -96,4 +98,53 @@ func TestWhoMayContinueATurn(t *testing.T) {
 	if enter(here, plain(1, 3)) != left {
 		t.Error("a later attempt of the client does not get the turn that it left")
 	}
+}
+
+// A repeated request that comes before the end of its earlier attempt is noticed takes over the turn of that attempt. If
+// the earlier client stays, the request has a turn of its own.
+func TestRetryThatOvertakes(t *testing.T) {
+	for _, stays := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			g := &Gateway{known: map[string][]*turn{}}
+			enter := func(ctx context.Context, attempt int) *turn {
+				entered, err := g.enterTurn(ctx, Request{Attempt: attempt})
+				if err != nil {
+					t.Error(err)
+				}
+				return entered
+			}
+			first, leave := context.WithCancel(t.Context())
+			defer leave()
+			other := enter(t.Context(), 0) // an equal question
+			was := enter(first, 0)
+			if was == other {
+				t.Fatal("two questions have one turn")
+			}
+			began, now := time.Now(), make(chan *turn)
+			go func() { now <- enter(t.Context(), 1) }()
+			synctest.Wait()
+			if !stays {
+				leave()
+			}
+			got, took := <-now, time.Since(began)
+			if want := stays; (got != was) != want || (took == noticeWait) != want || got == other {
+				t.Errorf("the first client stays: %v; the same turn: %v, after %v", stays, got == was, took)
+			}
+		})
+	}
+}
+
+// A request whose client leaves while it waits for an earlier attempt has no turn.
+func TestRetryThatLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &Gateway{known: map[string][]*turn{}}
+		if _, err := g.enterTurn(t.Context(), Request{}); err != nil {
+			t.Fatal(err)
+		}
+		ctx, leave := context.WithTimeout(t.Context(), noticeWait/2)
+		defer leave()
+		if got, err := g.enterTurn(ctx, Request{Attempt: 1}); err == nil || got != nil {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
 }
