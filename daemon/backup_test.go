@@ -61,6 +61,7 @@ func fillDaemon(t *testing.T, s *server) (k kept) {
 		t.Fatalf("no file was stored: %+v", res.Result)
 	}
 	k.file = res.Result.Result.Content[0].FileID
+	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/files/"+k.file, nil) }) // other tests use the daemon, too
 	call[json.RawMessage](t, s, 202, "POST", "/v1/containers/"+k.running+"/exec",
 		`{"background":true,"command":"while :; do date >>/workspace/log; sleep 0.05; done"}`)
 
@@ -70,6 +71,7 @@ func fillDaemon(t *testing.T, s *server) (k kept) {
 
 	k.sealed = made(`{"secrets":{"WORD":"opensesame"}}`)
 	k.key = call[proto.NewKey](t, s, 201, "POST", "/v1/keys", `{"name":"kept","owner":"kept"}`)
+	t.Cleanup(func() { _, _, _ = s.Do("DELETE", "/v1/keys/"+k.key.ID, nil) })
 	return k
 }
 
