@@ -347,17 +347,8 @@ func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descr
 	if err != nil || isDigestName(full) { // a digest as a name would move a pinned image
 		return proto.Image{}, badName(op, name)
 	}
-	if err := i.checkImage(ctx, op, name, desc); err != nil {
+	if err := i.unpack(ctx, op, name, desc, progress); err != nil {
 		return proto.Image{}, err
-	}
-	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
-	if _, err := keep(ctx, desc); err != nil { // a manifest's children have no children themselves
-		return proto.Image{}, i.ArchiveError(ctx, op, name, err)
-	}
-	report(progress, proto.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
-	img := client.NewImageWithPlatform(i.cfg.Client, images.Image{Target: desc}, platforms.All)
-	if err := img.Unpack(ctx, Snapshotter); err != nil {
-		return proto.Image{}, i.ArchiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
 	}
 	rec, err := i.nameBoth(ctx, full, desc)
 	if err != nil {
@@ -371,6 +362,24 @@ func (i *Store) install(ctx context.Context, op, name string, desc ocispec.Descr
 	report(progress, proto.ImageProgress{Stage: "done", Item: shortDigest(out.Digest), Done: out.SizeBytes,
 		Total: out.SizeBytes})
 	return out, nil
+}
+
+// unpack checks and unpacks a manifest whose content is stored. The content then lasts as long as the manifest.
+func (i *Store) unpack(ctx context.Context, op, name string, desc ocispec.Descriptor,
+	progress func(proto.ImageProgress)) error {
+	if err := i.checkImage(ctx, op, name, desc); err != nil {
+		return err
+	}
+	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
+	if _, err := keep(ctx, desc); err != nil { // a manifest's children have no children themselves
+		return i.ArchiveError(ctx, op, name, err)
+	}
+	report(progress, proto.ImageProgress{Stage: "unpacking", Item: shortDigest(desc.Digest.String())})
+	img := client.NewImageWithPlatform(i.cfg.Client, images.Image{Target: desc}, platforms.All)
+	if err := img.Unpack(ctx, Snapshotter); err != nil {
+		return i.ArchiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
+	}
+	return nil
 }
 
 // nameBoth gives an image its name and its digest's name. No sweep runs in between.

@@ -3,10 +3,8 @@ package images
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 
-	"github.com/containerd/containerd/v2/client"
 	"github.com/containerd/containerd/v2/core/content"
 	"github.com/containerd/containerd/v2/core/images"
 	"github.com/containerd/containerd/v2/core/images/archive"
@@ -100,16 +98,8 @@ func (i *Store) Load(ctx context.Context, r io.Reader, progress func(name string
 
 // load unpacks one image and names it by its digest, and by name, unless that is empty.
 func (i *Store) load(ctx context.Context, op, name string, desc ocispec.Descriptor) error {
-	if err := i.checkImage(ctx, op, name, desc); err != nil {
+	if err := i.unpack(ctx, op, name, desc, nil); err != nil {
 		return err
-	}
-	keep := images.SetChildrenLabels(i.cfg.Client.ContentStore(), i.documents().children)
-	if _, err := keep(ctx, desc); err != nil {
-		return i.ArchiveError(ctx, op, name, err)
-	}
-	img := client.NewImageWithPlatform(i.cfg.Client, images.Image{Target: desc}, platforms.All)
-	if err := img.Unpack(ctx, Snapshotter); err != nil {
-		return i.ArchiveError(ctx, op, name, fmt.Errorf("unpacking: %w", err))
 	}
 	if name == "" {
 		_, err := i.nameImage(ctx, DigestName(desc.Digest.String()), desc)
