@@ -87,7 +87,7 @@ func Serve(ctx context.Context, c *client.Client, container string, list ...Func
 		s.functions[f.Name] = f
 	}
 	ctx, s.stop = context.WithCancel(ctx)
-	conn, err := s.connect(ctx)
+	conn, unhook, err := s.connect(ctx)
 	if err != nil {
 		s.stop()
 		return nil, err
@@ -96,7 +96,7 @@ func Serve(ctx context.Context, c *client.Client, container string, list ...Func
 		defer close(s.done)
 		defer s.calls.Wait()
 		defer s.stop()
-		s.err = s.run(ctx, conn)
+		s.err = s.run(ctx, conn, unhook)
 	}()
 	return s, nil
 }
@@ -120,15 +120,16 @@ func (s *Server) Close() error {
 // Done is closed when the server has ended, by Close, with its context, or because the container is gone.
 func (s *Server) Done() <-chan struct{} { return s.done }
 
-// connect opens a connection and tells the daemon what is served.
-func (s *Server) connect(ctx context.Context) (conn *websocket.Conn, err error) {
+// connect opens a connection and tells the daemon what is served. The end of ctx closes the connection, until unhook is
+// called.
+func (s *Server) connect(ctx context.Context) (conn *websocket.Conn, unhook func() bool, err error) {
 	path := "/v1/containers/" + url.PathEscape(s.container) + "/tools"
 	err = s.client.Redo(ctx, func() (err error) { // nothing was sent yet
-		conn, _, err = s.client.Socket(ctx, path, nil)
+		conn, unhook, err = s.client.Socket(ctx, path, nil)
 		return err
 	})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	specs := make([]proto.ToolSpec, 0, len(s.functions))
 	for _, f := range s.functions {
@@ -148,13 +149,14 @@ func (s *Server) connect(ctx context.Context) (conn *websocket.Conn, err error) 
 		err = proto.Invalid("tools", "the daemon refused the functions: %s", m.reason())
 	}
 	if err != nil {
+		unhook()
 		conn.Close()
-		return nil, err
+		return nil, nil, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.conn = conn
-	return conn, nil
+	return conn, unhook, nil
 }
 
 // reason returns the message of an error.
@@ -166,9 +168,10 @@ func (m message) reason() string {
 }
 
 // run answers calls, and connects again where the connection breaks, until the daemon refuses that.
-func (s *Server) run(ctx context.Context, conn *websocket.Conn) error {
+func (s *Server) run(ctx context.Context, conn *websocket.Conn, unhook func() bool) error {
 	for {
 		s.read(ctx, conn)
+		unhook()
 		conn.Close()
 		for pause := firstPause; ; pause = min(2*pause, longestPause) {
 			select {
@@ -177,7 +180,7 @@ func (s *Server) run(ctx context.Context, conn *websocket.Conn) error {
 			case <-time.After(pause):
 			}
 			var err error
-			if conn, err = s.connect(ctx); err == nil {
+			if conn, unhook, err = s.connect(ctx); err == nil {
 				break
 			}
 			var known *proto.Error
