@@ -30,6 +30,8 @@ type Tree struct {
 	Limit    int64  `json:"limit,omitempty"` // bytes; 0 is none
 	Group    uint64 `json:"group,omitempty"` // of its owner; 0 is none
 	Bytes    int64  `json:"bytes"`           // that the pool counts for it; an estimate of what is sent
+
+	held uint64 // number of the copy's subvolume, while Hold has it
 }
 
 // holdersAtOnce is how many snapshots are made at the same time, each kind in a directory of its own: the kernel takes
@@ -74,6 +76,9 @@ func (d *Pool) Hold() ([]Tree, error) {
 			if errors.Is(err, os.ErrNotExist) { // it was removed a moment ago
 				t.Copy = 0
 				return nil
+			}
+			if err == nil {
+				t.held, err = btrfs.SubvolumeID(d.copyPath(t.Copy))
 			}
 			return err
 		})
@@ -166,16 +171,12 @@ func (d *Pool) readCounts(path string, t *Tree) error {
 // mostShared is how many trees the kernel looks for shared content in.
 const mostShared = 1000
 
-// Send writes a tree that Hold has returned. What it shares with those before it is not written. It ends early if w
-// fails.
+// Send writes a tree that Hold has returned. What it shares with those before it, which Hold has returned, too, is not
+// written. It ends early if w fails.
 func (d *Pool) Send(before []Tree, t Tree, w io.Writer) error {
 	var others []uint64
 	for _, o := range before[max(0, len(before)-mostShared):] {
-		id, err := btrfs.SubvolumeID(d.copyPath(o.Copy))
-		if err != nil {
-			return err
-		}
-		others = append(others, id)
+		others = append(others, o.held)
 	}
 	var ends [2]int // blocking, unlike those of os.Pipe: the kernel writes to one
 	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
