@@ -10,14 +10,11 @@ import (
 )
 
 // readKeys reads the file with the keys of model providers for stored tools.
-func (d *Daemon) readKeys() (providers map[string]string, err error) {
-	if d.cfg.ProviderKeys != "" {
-		if providers, err = keys.ReadPairs(d.cfg.ProviderKeys, "provider keys",
-			toolstore.CheckProviderKey); err != nil {
-			return nil, err
-		}
+func (d *Daemon) readKeys() (map[string]string, error) {
+	if d.cfg.ProviderKeys == "" {
+		return nil, nil
 	}
-	return providers, nil
+	return keys.ReadPairs(d.cfg.ProviderKeys, "provider keys", toolstore.CheckProviderKey)
 }
 
 // openUpstreams checks the upstreams for Messages requests. It does not connect.

@@ -89,39 +89,42 @@ func (g *Gateway) enterTurn(ctx context.Context, r Request) (*turn, error) {
 // awaitEarlier waits until a client has left a turn that the request may take over. It does not wait for turns that
 // the request shares, and gives up after noticeWait: those in use may be equal questions.
 func (g *Gateway) awaitEarlier(ctx context.Context, id identity, r Request) error {
-	left := make(chan struct{}, 1)
-	inUse := 0
-	g.mu.Lock()
-	for _, t := range g.known[id.index()] {
-		if id.retryKey != "" || t.over || !id.continues(t.identity, r.Attempt, t.attempt) {
-			continue
-		}
-		if t.isLeft() {
-			inUse = 0
-			break
-		}
-		inUse++
-		stop := context.AfterFunc(t.client, func() {
-			select {
-			case left <- struct{}{}:
-			default:
-			}
-		})
-		defer stop()
-	}
-	g.mu.Unlock()
-	if inUse == 0 {
+	inUse := g.earlierClients(id, r)
+	if len(inUse) == 0 {
 		return nil
+	}
+	left, leave := context.WithCancel(ctx)
+	defer leave()
+	for _, client := range inUse {
+		defer context.AfterFunc(client, leave)()
 	}
 	late := time.NewTimer(noticeWait)
 	defer late.Stop()
 	select {
-	case <-left:
+	case <-left.Done():
 	case <-late.C:
-	case <-ctx.Done():
-		return ctx.Err()
 	}
-	return nil
+	return ctx.Err()
+}
+
+// earlierClients returns the clients of the turns that a request would take over if they left. There are none if it can
+// take over a turn now.
+func (g *Gateway) earlierClients(id identity, r Request) (clients []context.Context) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if id.retryKey != "" {
+		return nil
+	}
+	for _, t := range g.known[id.index()] {
+		switch {
+		case t.over || !id.continues(t.identity, r.Attempt, t.attempt):
+		case t.isLeft():
+			return nil
+		default:
+			clients = append(clients, t.client)
+		}
+	}
+	return clients
 }
 
 // isLeft reports whether no client waits for the turn. The caller holds mu.

@@ -100,8 +100,8 @@ func TestWhoMayContinueATurn(t *testing.T) {
 	}
 }
 
-// A repeated request that comes before the end of its earlier attempt is noticed takes over the turn of that attempt. If
-// the earlier client stays, the request has a turn of its own.
+// A repeated request may come before the end of its earlier attempt is noticed. It takes over the turn of that attempt.
+// If the earlier client stays, the request has a turn of its own.
 func TestRetryThatOvertakes(t *testing.T) {
 	for _, stays := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

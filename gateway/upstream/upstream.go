@@ -138,7 +138,10 @@ func Open(list []Config, log *slog.Logger) (*Set, error) {
 		MaxIdleConnsPerHost: 64,
 		IdleConnTimeout:     90 * time.Second,
 	}}
-	return s, s.Replace(list)
+	if err := s.Replace(list); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // Replace makes other upstreams the set's. Requests that are under way end with the upstream that they began with. If
