@@ -31,7 +31,8 @@ func TestReleaseFiles(t *testing.T) {
 		run(t, "fish", "--no-execute", filepath.Join(tree, "share/completions/berth.fish"))
 	})
 	t.Run("programs", func(t *testing.T) {
-		for _, name := range []string{"berth", "berth-guest", "berth-builder", "containerd-shim-runc-v2", "runc", "runsc"} {
+		for _, name := range []string{"berth", "berth-guest", "berth-builder", "containerd-shim-runc-v2", "runc",
+			"runsc"} {
 			if out := run(t, "file", filepath.Join(tree, "bin", name)); !strings.Contains(out, "statically linked") {
 				t.Errorf("%s is not a static program: %s", name, out)
 			}
@@ -92,7 +93,8 @@ func checkMaterials(t *testing.T, tree string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"github.com/opencontainers/runc", "github.com/containerd/containerd/v2", "gvisor.dev/gvisor",
+	for _, want := range []string{"github.com/opencontainers/runc", "github.com/containerd/containerd/v2",
+		"gvisor.dev/gvisor",
 		"github.com/moby/buildkit", "go.etcd.io/bbolt", "libseccomp"} {
 		found := false
 		for _, c := range bill.Components {

@@ -24,8 +24,9 @@ import (
 // BackupCommand returns `berth backup`.
 func BackupCommand(a *app.App) *cobra.Command {
 	return app.NewGroup(&cobra.Command{Use: "backup", Short: "Backups of all that a daemon keeps",
-		Long: `Backups of all that a daemon keeps, as of one moment: containers with their files, snapshots, images, stored files,
-tools, skills, API keys, secrets, and the audit log. Protect a backup like passwords: who has it has all of these.`},
+		Long: `Backups of all that a daemon keeps, as of one moment: containers with their files, snapshots, images,
+stored files, tools, skills, API keys, secrets, and the audit log. Protect a backup like passwords: who has it has all
+of these.`},
 		takeBackupCommand(a), checkBackupCommand(a), restoreBackupCommand(a))
 }
 
@@ -56,8 +57,8 @@ func takeBackupCommand(a *app.App) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "create FILE", Aliases: []string{"take"}, Short: "Write a backup of the daemon into a new file",
 		Args: app.ArgCount(1, 1),
-		Long: `Write a backup of the daemon into a new file, a tar that is compressed by zstd. "-" is standard output. The
-daemon goes on meanwhile: changes wait for some milliseconds for each container, and commands in containers do not.
+		Long: `Write a backup of the daemon into a new file, a tar that is compressed by zstd. "-" is standard output.
+The daemon goes on meanwhile: changes wait for some milliseconds for each container, and commands in containers do not.
 Each tree of files is as of one moment. It takes an admin's key.`,
 		Example: "  berth backup create berth.tar.zst\n  berth backup check berth.tar.zst",
 		RunE: a.WithClient(func(ctx context.Context, c *client.Client, args []string) error {
@@ -143,9 +144,9 @@ func restoreBackupCommand(a *app.App) *cobra.Command {
 	dir := a.Config.DataDir
 	cmd := &cobra.Command{
 		Use: "restore FILE", Short: "Make a daemon's data directory of a backup", Args: app.ArgCount(1, 1),
-		Long: `Make a daemon's data directory of a backup, as root, on the daemon's machine. The directory must be empty or missing,
-so no daemon runs over it. The next start of the daemon imports the images. Containers are stopped then, and start
-again at their next use; what ran in them is lost. "-" is standard input.`,
+		Long: `Make a daemon's data directory of a backup, as root, on the daemon's machine. The directory must be empty
+or missing, so no daemon runs over it. The next start of the daemon imports the images. Containers are stopped then,
+and start again at their next use; what ran in them is lost. "-" is standard input.`,
 		Example: "  sudo systemctl stop berth\n  sudo mv /var/lib/berth /var/lib/berth.old\n" +
 			"  sudo berth backup restore berth.tar.zst\n  sudo systemctl start berth",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -35,7 +35,7 @@ func TestTerminal(t *testing.T) {
 	t.Run("shell", func(t *testing.T) { shell(t, c, s) })
 	t.Run("close", func(t *testing.T) { closed(t, c, s) })
 	t.Run("refused", func(t *testing.T) {
-		_, err := terminal.Open(t.Context(), c, s.ID, proto.Cmd{User: "nobody-here"})
+		_, err := terminal.Open(t.Context(), c, s.ID, proto.Cmd{User: "no-such-user"})
 		var known *proto.Error
 		if !errors.As(err, &known) || known.Code != proto.InvalidArgument {
 			t.Errorf("a user that does not exist: %v", err)
@@ -91,7 +91,8 @@ func closed(t *testing.T, c *client.Client, s *client.Sandbox) {
 
 // overKill reads a terminal whose daemon is killed: each line comes once.
 func overKill(t *testing.T, d *daemontest.Daemon, c *client.Client, s *client.Sandbox) {
-	count := "stty -echo; read a; for i in $(seq 50); do echo line $i; sleep 0.02; done; read b; echo got $a $b; stty size"
+	count := "stty -echo; read a; for i in $(seq 50); do echo line $i; sleep 0.02; done; " +
+		"read b; echo got $a $b; stty size"
 	term, err := terminal.Open(t.Context(), c, s.ID, proto.Cmd{Command: count})
 	if err != nil {
 		t.Fatal(err)

@@ -109,7 +109,7 @@ export class CommandResult {
     return this
   }
 
-  /** `stderr`, and for a command that failed, lines with what berth knows of it: a limit, or a host that was refused. */
+  /** `stderr`, and for a command that failed, lines with what berth knows of it: a limit or a refused host. */
   get explainedStderr (): string {
     const why = this.ok ? [] : [this.message, ...this.notes].filter(Boolean)
     const start = why.length > 0 && this.stderr !== '' && !this.stderr.endsWith('\n') ? '\n' : ''

@@ -29,7 +29,7 @@ __all__ = ["BerthEnvironment", "BerthOptions"]
 
 LONGEST = 86400  # seconds; the daemon's maximum for a command
 MOST_OUTPUT = 16 << 20  # bytes of a stream that the daemon keeps at most
-LIFETIME = 7 * 86400  # seconds after which the daemon removes a container that nobody deleted
+LIFETIME = 7 * 86400  # seconds; then the daemon removes a container that is still there
 NETWORK = {NetworkMode.NO_NETWORK: "none", NetworkMode.ALLOWLIST: "allowlist", NetworkMode.PUBLIC: "open"}
 
 
